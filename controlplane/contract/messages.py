@@ -1,0 +1,133 @@
+"""Control facts: what a worker and the control plane say to each other over plain JSON.
+
+Unknown fields are ignored, so that either side may be a release older; unknown words are not.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from controlplane.contract import vocabulary
+from controlplane.contract.vocabulary import CONTRACT_VERSION, MAX_INT64, Reason
+
+Name = Annotated[str, Field(pattern=vocabulary.NAME_PATTERN)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+Count = Annotated[int, Field(ge=0, le=MAX_INT64)]
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Flags = Annotated[dict[Name, Name], Field(max_length=64)]
+Text = Annotated[str, Field(max_length=1000)]
+
+
+class Message(BaseModel):
+    """One JSON object of the contract; frozen, and tolerant of fields it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Registration(Message):
+    """POST /v1/workers: one life of a worker's processes begins."""
+
+    contract: int = CONTRACT_VERSION
+    fleet: Name
+    worker: Name
+    incarnation: Identifier
+    hardware: Name
+    stack: Annotated[dict[Name, Annotated[str, Field(max_length=200)]], Field(max_length=64)]
+    generation: Count  # last generation the worker has accepted, 0 if none
+    flags: Flags  # effective now
+    capabilities: dict[Name, list[Name]]  # flag -> variants this build knows
+    address: Annotated[str, Field(max_length=200)] = ""  # where viewers reach it, for display
+
+
+class Arm(Message):
+    """One side of an experiment."""
+
+    name: Name
+    share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    flags: Flags
+
+
+class Experiment(Message):
+    """Sessions that start under this desired state draw an arm and run its flags."""
+
+    canary: Identifier
+    salt: Identifier
+    # Sessions of the other kind of traffic take no part: they run `DesiredState.flags`.
+    traffic: Literal["live", "synthetic"] = "live"
+    arms: Annotated[list[Arm], Field(min_length=1, max_length=4)]
+
+    @model_validator(mode="after")
+    def _shares_sum_to_one(self) -> "Experiment":
+        if abs(sum(arm.share for arm in self.arms) - 1) > 1e-9:  # noqa: PLR2004 - float tolerance
+            message = "the shares of the arms must sum to 1"
+            raise ValueError(message)
+        return self
+
+
+class FlagReason(Message):
+    """Which layer of the desired state won for a flag, and why, in words for a person."""
+
+    flag: Name
+    variant: Name
+    layer: Name
+    reason: Text
+
+
+class DesiredState(Message):
+    """GET /v1/workers/{worker}/desired: what the control plane wants of one worker."""
+
+    contract: int = CONTRACT_VERSION
+    fleet: Name
+    worker: Name
+    generation: Count
+    flags: Flags
+    # Seconds from receipt during which an unproven variant may run; None: nothing here is unproven.
+    lease_s: Seconds | None = None
+    experiment: Experiment | None = None
+    is_admitting: bool = True  # False: take no new session
+    is_draining: bool = False  # True: end sessions, too
+    reasons: list[FlagReason] = []
+
+
+class RankReport(Message):
+    """What one rank says it runs."""
+
+    rank: Annotated[int, Field(ge=0, le=4096)]
+    generation: Count
+    digest: Digest
+    step: Count
+    flag_bytes: dict[Name, Count] = {}  # allocated by the flag's own code and not freed
+
+
+class EffectiveReport(Message):
+    """POST /v1/workers/{worker}/effective: every rank runs one set of flags since one step."""
+
+    incarnation: Identifier
+    generation: Count
+    flags: Flags
+    ranks: Annotated[list[RankReport], Field(min_length=1, max_length=4096)]
+    is_lease_lapsed: bool = False  # the worker went to the fallback by itself
+    is_break_glass: bool = False
+    refused: Text = ""  # not empty: the flags of `generation` were not taken, and why
+
+    @model_validator(mode="after")
+    def _ranks_agree(self) -> "EffectiveReport":
+        if len({rank.digest for rank in self.ranks}) != 1:
+            message = "ranks report different digests: effective is posted only when they agree"
+            raise ValueError(message)
+        return self
+
+
+class BreakerTrip(Message):
+    """POST /v1/workers/{worker}/trips: the worker went to its fallback by itself."""
+
+    incarnation: Identifier
+    trip: Identifier  # id of this trip, so that a repeat is not a second one
+    reason: Reason
+    flags: Flags  # effective when it happened
+    generation: Count
+    rank: Annotated[int, Field(ge=0, le=4096)] | None = None
+    session: Identifier | None = None
+    canary: Identifier | None = None  # experiment it ran, if any
+    detail: Text = ""

@@ -1,0 +1,158 @@
+"""The life of one canary, as a pure state machine.
+
+A canary carries one variant of a kernel flag from its first sessions to promotion or back. Nothing
+here reads a clock, a database or a cluster: callers pass `now` and keep the result.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+
+from controlplane.domain.errors import ConflictError
+
+
+class Phase(StrEnum):
+    """Where a canary stands; the values are what the database and the API show."""
+
+    PENDING = "pending"  # waits for its turn
+    PREFLIGHT = "preflight"
+    PROGRESSING = "progressing"
+    BAKING = "baking"  # the bake of the last step
+    HELD = "held"
+    PROMOTED = "promoted"
+    ROLLING_BACK = "rolling_back"
+    CONTAINED = "contained"  # no worker runs the variant, or none that takes sessions
+    ROLLED_BACK = "rolled_back"  # contained and verified
+    CANCELLED = "cancelled"  # never exposed a session
+
+
+class Event(StrEnum):
+    """What can happen to a canary."""
+
+    STARTED = "started"
+    START_EXPIRED = "start_expired"
+    PREFLIGHT_PASSED = "preflight_passed"
+    STEP_PASSED = "step_passed"
+    LAST_STEP_PASSED = "last_step_passed"
+    BAKE_PASSED = "bake_passed"
+    PROMOTE_REQUESTED = "promote_requested"
+    PAUSED = "paused"
+    INCONCLUSIVE = "inconclusive"
+    LEASE_LAPSED = "lease_lapsed"
+    RESUMED = "resumed"
+    GATE_FAILED = "gate_failed"
+    HARD_STOPPED = "hard_stopped"
+    ABORT_REQUESTED = "abort_requested"
+    CONTROL_LOST = "control_lost"
+    CONTAINMENT_SEEN = "containment_seen"
+    VERIFICATION_SEEN = "verification_seen"
+
+
+_EXPOSED = (Phase.PROGRESSING, Phase.BAKING, Phase.HELD)
+_BAD_NEWS = (Event.GATE_FAILED, Event.HARD_STOPPED, Event.ABORT_REQUESTED, Event.CONTROL_LOST)
+
+# The whole machine. A pair that is absent is illegal; the tests walk every pair.
+TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType({
+    (Phase.PENDING, Event.STARTED): Phase.PREFLIGHT,
+    (Phase.PENDING, Event.START_EXPIRED): Phase.CANCELLED,
+    (Phase.PENDING, Event.ABORT_REQUESTED): Phase.CANCELLED,
+    (Phase.PREFLIGHT, Event.PREFLIGHT_PASSED): Phase.PROGRESSING,
+    (Phase.PREFLIGHT, Event.ABORT_REQUESTED): Phase.CANCELLED,
+    (Phase.PROGRESSING, Event.STEP_PASSED): Phase.PROGRESSING,
+    (Phase.PROGRESSING, Event.LAST_STEP_PASSED): Phase.BAKING,
+    (Phase.BAKING, Event.BAKE_PASSED): Phase.PROMOTED,
+    # A person may shorten the bake of a canary whose every gate passes, never overrule a gate.
+    (Phase.PROGRESSING, Event.PROMOTE_REQUESTED): Phase.PROMOTED,
+    (Phase.BAKING, Event.PROMOTE_REQUESTED): Phase.PROMOTED,
+    # Resuming goes back to the step, whose bake is kept; the last step passes again at once.
+    (Phase.HELD, Event.RESUMED): Phase.PROGRESSING,
+    **{
+        (phase, event): Phase.HELD
+        for phase in (Phase.PROGRESSING, Phase.BAKING)
+        for event in (Event.PAUSED, Event.INCONCLUSIVE, Event.LEASE_LAPSED)
+    },
+    # A held canary still has sessions on the variant, so bad news acts there too.
+    **{(phase, event): Phase.ROLLING_BACK for phase in _EXPOSED for event in _BAD_NEWS},
+    (Phase.ROLLING_BACK, Event.CONTAINMENT_SEEN): Phase.CONTAINED,
+    (Phase.CONTAINED, Event.VERIFICATION_SEEN): Phase.ROLLED_BACK,
+})
+TERMINAL = frozenset({Phase.PROMOTED, Phase.ROLLED_BACK, Phase.CANCELLED})
+# Phases in which its workers are assigned the variant.
+RUNNING = frozenset({Phase.PROGRESSING, Phase.BAKING})
+# Two lapses are a pattern, not an accident.
+MAX_LEASE_LAPSES = 2
+
+
+class IllegalTransitionError(ConflictError):
+    """The event cannot happen in this phase."""
+
+    def __init__(self, phase: Phase, event: Event) -> None:
+        super().__init__(f"{event} cannot happen to a canary that is {phase}")
+        self.phase = phase
+        self.event = event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """One variant on its way to every session."""
+
+    id: str
+    name: str  # speakable: fused-allreduce-17
+    fleet: str
+    flag: str
+    variant: str
+    baseline: str  # the variant that controls run
+    hardware: str
+    stack: str
+    policy_digest: str
+    salt: str
+    phase: Phase
+    step: int  # index into the policy's steps; 0 until the first step has passed
+    created_at: datetime  # aware, UTC
+    phase_since: datetime
+    step_since: datetime
+    bake: timedelta  # of the present step, counted only under fresh evidence
+    baked_until: datetime | None  # receipt time of the newest record counted in `bake`
+    lease_until: datetime | None  # workers leave the variant then unless it is renewed
+    num_lease_lapses: int
+    reason: str  # of the last transition, in words
+    version: int  # rises by one with every transition; the store refuses a stale writer
+
+
+def apply(canary: Canary, event: Event, *, now: datetime, reason: str) -> Canary:
+    """Return the canary as it stands after `event`.
+
+    Raises:
+        IllegalTransitionError: the pair of phase and event is not in `TRANSITIONS`.
+    """
+    phase = TRANSITIONS.get((canary.phase, event))
+    if phase is None:
+        raise IllegalTransitionError(canary.phase, event)
+    after = replace(
+        canary,
+        phase=phase,
+        phase_since=canary.phase_since if phase is canary.phase else now,
+        num_lease_lapses=canary.num_lease_lapses + (event is Event.LEASE_LAPSED),
+        lease_until=canary.lease_until if phase not in TERMINAL else None,
+        reason=reason,
+        version=canary.version + 1,
+    )
+    if event in (Event.PREFLIGHT_PASSED, Event.STEP_PASSED):
+        after = _enter_step(after, canary.step + (event is Event.STEP_PASSED), now=now)
+    check_invariants(after)
+    return after
+
+
+def check_invariants(canary: Canary) -> None:
+    """Raise AssertionError if the canary is in a state that no event leads to."""
+    assert canary.step >= 0, f"step {canary.step} of canary {canary.name}"
+    assert canary.bake >= timedelta(0), f"bake {canary.bake} of canary {canary.name}"
+    assert canary.phase_since >= canary.created_at, f"{canary.name} was {canary.phase} before it was"
+    assert canary.num_lease_lapses <= MAX_LEASE_LAPSES, f"{canary.name} outlived its lapses"
+    assert canary.variant != canary.baseline, f"{canary.name} compares a variant with itself"
+
+
+def _enter_step(canary: Canary, step: int, *, now: datetime) -> Canary:
+    return replace(canary, step=step, step_since=now, bake=timedelta(0), baked_until=None)
