@@ -54,30 +54,32 @@ _EXPOSED = (Phase.PROGRESSING, Phase.BAKING, Phase.HELD)
 _BAD_NEWS = (Event.GATE_FAILED, Event.HARD_STOPPED, Event.ABORT_REQUESTED, Event.CONTROL_LOST)
 
 # The whole machine. A pair that is absent is illegal; the tests walk every pair.
-TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType({
-    (Phase.PENDING, Event.STARTED): Phase.PREFLIGHT,
-    (Phase.PENDING, Event.START_EXPIRED): Phase.CANCELLED,
-    (Phase.PENDING, Event.ABORT_REQUESTED): Phase.CANCELLED,
-    (Phase.PREFLIGHT, Event.PREFLIGHT_PASSED): Phase.PROGRESSING,
-    (Phase.PREFLIGHT, Event.ABORT_REQUESTED): Phase.CANCELLED,
-    (Phase.PROGRESSING, Event.STEP_PASSED): Phase.PROGRESSING,
-    (Phase.PROGRESSING, Event.LAST_STEP_PASSED): Phase.BAKING,
-    (Phase.BAKING, Event.BAKE_PASSED): Phase.PROMOTED,
-    # A person may shorten the bake of a canary whose every gate passes, never overrule a gate.
-    (Phase.PROGRESSING, Event.PROMOTE_REQUESTED): Phase.PROMOTED,
-    (Phase.BAKING, Event.PROMOTE_REQUESTED): Phase.PROMOTED,
-    # Resuming goes back to the step, whose bake is kept; the last step passes again at once.
-    (Phase.HELD, Event.RESUMED): Phase.PROGRESSING,
-    **{
-        (phase, event): Phase.HELD
-        for phase in (Phase.PROGRESSING, Phase.BAKING)
-        for event in (Event.PAUSED, Event.INCONCLUSIVE, Event.LEASE_LAPSED)
-    },
-    # A held canary still has sessions on the variant, so bad news acts there too.
-    **{(phase, event): Phase.ROLLING_BACK for phase in _EXPOSED for event in _BAD_NEWS},
-    (Phase.ROLLING_BACK, Event.CONTAINMENT_SEEN): Phase.CONTAINED,
-    (Phase.CONTAINED, Event.VERIFICATION_SEEN): Phase.ROLLED_BACK,
-})
+TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
+    {
+        (Phase.PENDING, Event.STARTED): Phase.PREFLIGHT,
+        (Phase.PENDING, Event.START_EXPIRED): Phase.CANCELLED,
+        (Phase.PENDING, Event.ABORT_REQUESTED): Phase.CANCELLED,
+        (Phase.PREFLIGHT, Event.PREFLIGHT_PASSED): Phase.PROGRESSING,
+        (Phase.PREFLIGHT, Event.ABORT_REQUESTED): Phase.CANCELLED,
+        (Phase.PROGRESSING, Event.STEP_PASSED): Phase.PROGRESSING,
+        (Phase.PROGRESSING, Event.LAST_STEP_PASSED): Phase.BAKING,
+        (Phase.BAKING, Event.BAKE_PASSED): Phase.PROMOTED,
+        # A person may shorten the bake of a canary whose every gate passes, never overrule a gate.
+        (Phase.PROGRESSING, Event.PROMOTE_REQUESTED): Phase.PROMOTED,
+        (Phase.BAKING, Event.PROMOTE_REQUESTED): Phase.PROMOTED,
+        # Resuming goes back to the step, whose bake is kept; the last step passes again at once.
+        (Phase.HELD, Event.RESUMED): Phase.PROGRESSING,
+        **{
+            (phase, event): Phase.HELD
+            for phase in (Phase.PROGRESSING, Phase.BAKING)
+            for event in (Event.PAUSED, Event.INCONCLUSIVE, Event.LEASE_LAPSED)
+        },
+        # A held canary still has sessions on the variant, so bad news acts there too.
+        **{(phase, event): Phase.ROLLING_BACK for phase in _EXPOSED for event in _BAD_NEWS},
+        (Phase.ROLLING_BACK, Event.CONTAINMENT_SEEN): Phase.CONTAINED,
+        (Phase.CONTAINED, Event.VERIFICATION_SEEN): Phase.ROLLED_BACK,
+    }
+)
 TERMINAL = frozenset({Phase.PROMOTED, Phase.ROLLED_BACK, Phase.CANCELLED})
 # Phases in which its workers are assigned the variant.
 RUNNING = frozenset({Phase.PROGRESSING, Phase.BAKING})
@@ -149,7 +151,9 @@ def check_invariants(canary: Canary) -> None:
     """Raise AssertionError if the canary is in a state that no event leads to."""
     assert canary.step >= 0, f"step {canary.step} of canary {canary.name}"
     assert canary.bake >= timedelta(0), f"bake {canary.bake} of canary {canary.name}"
-    assert canary.phase_since >= canary.created_at, f"{canary.name} was {canary.phase} before it was"
+    assert canary.phase_since >= canary.created_at, (
+        f"{canary.name} was {canary.phase} before it was"
+    )
     assert canary.num_lease_lapses <= MAX_LEASE_LAPSES, f"{canary.name} outlived its lapses"
     assert canary.variant != canary.baseline, f"{canary.name} compares a variant with itself"
 

@@ -108,7 +108,9 @@ def _parse_flag(name: str, body: object) -> Flag:
     words = [variant.name for variant in variants]
     fallback = _mapping(fields.get("fallback"), key=f"{key}.fallback")
     if ANY_HARDWARE not in fallback:
-        raise InvalidValueError(f"{key}.fallback", sorted(fallback), allowed=f"a table with {ANY_HARDWARE!r}")
+        raise InvalidValueError(
+            f"{key}.fallback", sorted(fallback), allowed=f"a table with {ANY_HARDWARE!r}"
+        )
     for hardware, word in fallback.items():
         _check_word(word, words, key=f"{key}.fallback.{hardware}")
     return Flag(

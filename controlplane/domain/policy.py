@@ -1,0 +1,127 @@
+"""What a canary must show: steps, bake, gates and limits, as typed values.
+
+Parsing lives in `policy_document.py`; here is what a policy means.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from fractions import Fraction
+
+from controlplane.contract.vocabulary import FLOOR_FPS
+
+
+class Traffic(StrEnum):
+    """Whose sessions a step judges."""
+
+    LIVE = "live"
+    SYNTHETIC = "synthetic"
+
+
+class HardStop(StrEnum):
+    """What rolls back at the first sight, on an exposed process."""
+
+    OUT_OF_MEMORY = "out_of_memory"
+    NAN = "nan"
+    RANK_DISAGREEMENT = "rank_disagreement"
+    BREAKER_TRIP = "breaker_trip"  # any trip, whatever its reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """How many workers of a stratum a step exposes: exactly one of the two is set."""
+
+    number: int | None = None
+    share: Fraction | None = None
+
+    def of(self, num_in_stratum: int) -> int:
+        """Workers to expose: at least one, and never more than half of the stratum."""
+        wanted = self.number if self.number is not None else self._rounded_up(num_in_stratum)
+        return max(1, min(wanted, num_in_stratum // 2)) if num_in_stratum > 1 else 0
+
+    def _rounded_up(self, num_in_stratum: int) -> int:
+        assert self.share is not None, "either number or share"
+        return -(-self.share.numerator * num_in_stratum // self.share.denominator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One stage of exposure."""
+
+    name: str
+    workers: Workers
+    bake: timedelta
+    least_sessions: int  # ended sessions of the canary arm before the step may pass
+    traffic: Traffic = Traffic.LIVE
+    arm_share: float = 1.0  # of the sessions on exposed workers that draw the canary, in (0, 1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloorGate:
+    """Every session of the canary arm averages at least this many frames a second."""
+
+    at_least: float = FLOOR_FPS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureGate:
+    """At most this many sessions of the canary arm fail or are lost."""
+
+    at_most: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGate:
+    """An exposed worker keeps memory in bounds, whatever first-forward lengths it has seen."""
+
+    growth_per_length_at_most: int  # bytes retained by the flag for each distinct length
+    usage_at_most: float = 0.9  # resident over limit, in (0, 1]
+    # Growth is judged from this many distinct lengths on: one warm-up buffer is not growth.
+    least_lengths: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshnessGate:
+    """Records of each exposed worker are at most this old; without them nothing passes."""
+
+    at_most: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """The questions of a policy. Freshness is always asked; None: not asked, and said so."""
+
+    freshness: FreshnessGate
+    floor: FloorGate | None = None
+    failures: FailureGate | None = None
+    memory: MemoryGate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds on time and pace."""
+
+    start_by: timedelta = timedelta(hours=24)  # a pending canary is cancelled after that
+    hold_after: timedelta = timedelta(minutes=10)  # without a measurement it is held
+    lease: timedelta = timedelta(seconds=90)
+    outcome_horizon: timedelta = timedelta(
+        seconds=120
+    )  # of streaming, at which a session is judged
+    block: timedelta = timedelta(seconds=60)  # sessions that start in one window are one block
+    contain_within: timedelta = timedelta(minutes=5)  # later, an unreachable worker is quarantined
+    max_flips_per_minute: int = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a canary must show."""
+
+    name: str
+    summary: str
+    flag: str
+    steps: tuple[Step, ...]
+    gates: Gates
+    hard_stops: frozenset[HardStop]
+    limits: Limits
+    document: str = field(repr=False)  # canonical JSON; its digest is the policy's identity
+    digest: str
