@@ -1,0 +1,154 @@
+"""What operators send: strict, and an unknown key is refused by name.
+
+Worker messages live in `contract/`, where unknown fields are ignored instead.
+"""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Path, Query
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from controlplane.contract.messages import BreakerTrip, EffectiveReport, Registration
+from controlplane.contract.vocabulary import MAX_INT64, NAME_PATTERN
+from controlplane.domain import errors
+
+MAX_LIMIT = 500
+DEFAULT_LIMIT = 100
+# A YAML policy of a few hundred lines.
+MAX_DOCUMENT = 64 * 1024
+# Control characters but tab and newline: they forge lines in logs and terminals, and PostgreSQL
+# refuses NUL.
+_FORBIDDEN = {code for code in range(32) if chr(code) not in "\t\n"} | set(range(127, 160))
+
+
+def _printable(text: str) -> str:
+    if any(ord(character) in _FORBIDDEN for character in text):
+        message = "text without control characters"
+        raise ValueError(message)
+    return text
+
+
+def _said(text: str) -> str:
+    if not text.strip():
+        message = "a few words that say why"
+        raise ValueError(message)
+    return text.strip()
+
+
+def without_nul(value: Any, depth: int = 0) -> Any:
+    """`value` of a worker's JSON without NUL characters, which no database text can hold."""
+    if isinstance(value, str):
+        return value.replace("\x00", "")
+    if depth > 8:  # noqa: PLR2004 - deeper than any message of the contract; refused by its type
+        return value
+    if isinstance(value, dict):
+        return {without_nul(k, depth): without_nul(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, list):
+        return [without_nul(item, depth + 1) for item in value]
+    return value
+
+
+NamePath = Annotated[str, Path(pattern=NAME_PATTERN)]
+IdPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+NameQuery = Annotated[str | None, Query(pattern=NAME_PATTERN)]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
+Cursor = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_=.:~-]{1,200}$")]
+DryRun = Annotated[bool, Query(description="Say what would happen, and change nothing.")]
+GenerationQuery = Annotated[int, Query(ge=0, le=MAX_INT64)]
+IncarnationQuery = Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Reason = Annotated[
+    str, Field(min_length=1, max_length=500), AfterValidator(_printable), AfterValidator(_said)
+]
+Document = Annotated[str, Field(min_length=1, max_length=MAX_DOCUMENT), AfterValidator(_printable)]
+
+RegistrationBody = Annotated[Registration, BeforeValidator(without_nul)]
+EffectiveBody = Annotated[EffectiveReport, BeforeValidator(without_nul)]
+TripBody = Annotated[BreakerTrip, BeforeValidator(without_nul)]
+
+
+class Body(BaseModel):
+    """A JSON object from an operator."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _knows_every_key(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            for key in value:
+                if key not in cls.model_fields:
+                    raise errors.InvalidValueError(
+                        str(key)[:100], value[key], allowed=errors.one_of(cls.model_fields)
+                    )
+        return value
+
+
+class Because(Body):
+    """Any change: why."""
+
+    reason: Reason
+
+
+class Adoption(Because):
+    """POST /v1/fleets."""
+
+    name: Name
+
+
+class ModeChange(Because):
+    """POST /v1/fleets/{fleet}/mode."""
+
+    mode: Literal["observe", "enforce"]
+
+
+class PinRequest(Because):
+    """POST .../pins."""
+
+    flag: Name
+    variant: Name
+    # Four hours unless said, a day at most: a forgotten pin is a silent difference between workers.
+    expires_in_s: Annotated[int, Field(ge=1, le=24 * 3600)] = 4 * 3600
+
+
+class UnpinRequest(Because):
+    """POST .../unpin."""
+
+    flag: Name
+
+
+class PolicyUpload(Because):
+    """POST /v1/policies."""
+
+    document: Document
+
+
+class PolicyDraft(Body):
+    """POST /v1/policies/lint."""
+
+    document: Document
+
+
+class CanaryStart(Because):
+    """POST /v1/canaries."""
+
+    fleet: Name
+    flag: Name
+    variant: Name
+    policy: Name
+    hardware: Name | None = None
+
+
+class CanaryRequest(Because):
+    """POST /v1/canaries/{name}/requests."""
+
+    kind: Literal["pause", "resume", "abort", "promote"]
+
+
+class TokenRequest(Because):
+    """POST /v1/tokens."""
+
+    role: Literal["viewer", "operator", "admin", "worker"]
+    fleet: Name | None = None
+    worker: Name | None = None

@@ -1,0 +1,63 @@
+"""Wakes held-open calls in this process; implements `ports.Signals`.
+
+Losing a signal costs time, never truth: whoever waits also looks again every few seconds.
+"""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Signals:
+    """Topics and the calls that wait for them; `notify` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+
+    def notify(self, topic: str) -> None:
+        """Wake the waiters of `topic`."""
+        with self._lock:
+            waiting = tuple(self._waiting.get(topic, ()))
+        for loop, event in waiting:
+            _set(loop, event)
+
+    @contextmanager
+    def subscription(self, topic: str) -> Iterator[asyncio.Event]:
+        """An event that is set by each `notify(topic)` while the block runs.
+
+        Subscribe before looking: a change between the look and the wait is then not lost.
+        """
+        entry = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            self._waiting.setdefault(topic, set()).add(entry)
+        try:
+            yield entry[1]
+        finally:
+            with self._lock:
+                self._waiting[topic].discard(entry)
+                if not self._waiting[topic]:
+                    del self._waiting[topic]
+
+    def num_waiting(self) -> int:
+        """Calls that wait now, over all topics."""
+        with self._lock:
+            return sum(len(waiting) for waiting in self._waiting.values())
+
+
+async def wait(event: asyncio.Event, *, timeout_s: float) -> bool:
+    """Whether `event` was set within `timeout_s`; it is cleared for the next wait."""
+    try:
+        await asyncio.wait_for(event.wait(), timeout=max(0.0, timeout_s))
+    except TimeoutError:
+        return False
+    event.clear()
+    return True
+
+
+def _set(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    try:
+        loop.call_soon_threadsafe(event.set)
+    except RuntimeError:  # the loop was closed at shutdown: nobody waits any more
+        return
