@@ -3,6 +3,7 @@
 They know nothing of HTTP or exit codes; the edges translate them.
 """
 
+import reprlib
 from collections.abc import Iterable
 
 
@@ -36,10 +37,25 @@ class InvalidValueError(DomainError):
     """A value that is not allowed: names the key, the value and what is."""
 
     def __init__(self, key: str, value: object, *, allowed: str) -> None:
-        super().__init__(f"{key}: {value!r} is not allowed; allowed: {allowed}")
+        super().__init__(f"{key}: {_SHOWN.repr(value)} is not allowed; allowed: {allowed}")
         self.key = key
         self.value = value
         self.allowed = allowed
+
+
+class _Shown(reprlib.Repr):
+    """Shows a refused value in one line, whatever its size or depth."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 120
+
+    def repr_int(self, x: int, level: int) -> str:  # noqa: ARG002 - the signature of reprlib
+        """Digits, unless there are too many: Python refuses to print over 4,300."""
+        return str(x) if x.bit_length() <= 64 else f"an integer of {x.bit_length()} bits"  # noqa: PLR2004
+
+
+_SHOWN = _Shown()
 
 
 def one_of(words: Iterable[str]) -> str:

@@ -4,13 +4,12 @@ A catalogue is data: it is parsed here, refused when a word in it is unknown, an
 decision.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-from controlplane.contract.vocabulary import NAME_PATTERN
+from controlplane.domain.document import Table, check_name, table
 from controlplane.domain.errors import InvalidValueError, NotFoundError, one_of
 
 # Stands for every hardware profile that a fallback table does not name.
@@ -80,8 +79,8 @@ def fallback_flags(catalogue: Sequence[Flag], hardware: str) -> dict[str, str]:
     return {flag.name: flag.fallback_on(hardware) for flag in catalogue}
 
 
-_FLAG_KEYS = frozenset({"summary", "applies", "plain", "variants", "fallback"})
-_VARIANT_KEYS = frozenset({"summary", "canary_only"})
+FLAG_KEYS = frozenset({"summary", "applies", "plain", "variants", "fallback"})
+VARIANT_KEYS = frozenset({"summary", "canary_only"})
 
 
 def parse_catalogue(document: object) -> tuple[Flag, ...]:
@@ -90,76 +89,46 @@ def parse_catalogue(document: object) -> tuple[Flag, ...]:
     Raises:
         InvalidValueError: an unknown key or word, named with what is allowed.
     """
-    root = _mapping(document, key="catalogue")
-    _refuse_unknown(root, allowed={"flags"}, key="catalogue")
-    flags = _mapping(root.get("flags"), key="flags")
-    return tuple(_parse_flag(name, body) for name, body in sorted(flags.items()))
+    root = table(document, path="", allowed={"flags"})
+    return tuple(
+        _parse_flag(name, body, path=f"flags.{name}") for name, body in sorted(root.named("flags"))
+    )
 
 
-def _parse_flag(name: str, body: object) -> Flag:
-    key = f"flags.{name}"
-    fields = _mapping(body, key=key)
-    _check_name(name, key=key)
-    _refuse_unknown(fields, allowed=_FLAG_KEYS, key=key)
+def _parse_flag(name: str, body: object, *, path: str) -> Flag:
+    fields = table(body, path=path, allowed=FLAG_KEYS)
     variants = tuple(
-        _parse_variant(variant, raw, key=f"{key}.variants")
-        for variant, raw in _mapping(fields.get("variants"), key=f"{key}.variants").items()
+        _parse_variant(variant, variant_body, path=f"{path}.variants.{variant}")
+        for variant, variant_body in fields.named("variants")
     )
     words = [variant.name for variant in variants]
-    fallback = _mapping(fields.get("fallback"), key=f"{key}.fallback")
-    if ANY_HARDWARE not in fallback:
-        raise InvalidValueError(
-            f"{key}.fallback", sorted(fallback), allowed=f"a table with {ANY_HARDWARE!r}"
-        )
-    for hardware, word in fallback.items():
-        _check_word(word, words, key=f"{key}.fallback.{hardware}")
     return Flag(
         name=name,
-        summary=_text(fields.get("summary", ""), key=f"{key}.summary"),
-        applies=Applies(_check_word(fields.get("applies"), list(Applies), key=f"{key}.applies")),
-        plain=_check_word(fields.get("plain"), words, key=f"{key}.plain"),
+        summary=fields.text("summary"),
+        applies=Applies(fields.word("applies", list(Applies))),
+        plain=fields.word("plain", words),
         variants=variants,
-        fallback=MappingProxyType({hardware: str(word) for hardware, word in fallback.items()}),
+        fallback=_parse_fallback(fields, variants=variants),
     )
 
 
-def _parse_variant(name: str, body: object, *, key: str) -> Variant:
-    _check_name(name, key=key)
-    fields = _mapping(body or {}, key=f"{key}.{name}")
-    _refuse_unknown(fields, allowed=_VARIANT_KEYS, key=f"{key}.{name}")
-    canary_only = fields.get("canary_only", False)
-    if not isinstance(canary_only, bool):
-        raise InvalidValueError(f"{key}.{name}.canary_only", canary_only, allowed="true, false")
-    summary = _text(fields.get("summary", ""), key=f"{key}.{name}.summary")
-    return Variant(name=name, summary=summary, is_canary_only=canary_only)
+def _parse_fallback(fields: Table, *, variants: Sequence[Variant]) -> Mapping[str, str]:
+    """Variants that may be fallen back to: none that must never be promoted is one of them."""
+    words = [variant.name for variant in variants if not variant.is_canary_only]
+    profiles = fields.fields.get("fallback")
+    if not isinstance(profiles, Mapping) or ANY_HARDWARE not in profiles:
+        raise fields.refusal("fallback", allowed=f"a table with the key {ANY_HARDWARE!r}")
+    for profile in profiles:
+        if profile != ANY_HARDWARE:
+            check_name(profile, key=f"{fields.key('fallback')}.{profile}")
+    fallback = fields.table("fallback", allowed=list(profiles))
+    return MappingProxyType({profile: fallback.word(profile, words) for profile in profiles})
 
 
-def _mapping(value: object, *, key: str) -> Mapping[str, object]:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise InvalidValueError(key, value, allowed="a table with words as keys")
-    return value
-
-
-def _text(value: object, *, key: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidValueError(key, value, allowed="text")
-    return value
-
-
-def _check_name(name: str, *, key: str) -> None:
-    if not re.fullmatch(NAME_PATTERN, name):
-        raise InvalidValueError(key, name, allowed=f"names that match {NAME_PATTERN}")
-
-
-def _check_word(word: object, words: Sequence[str], *, key: str) -> str:
-    if not isinstance(word, str) or word not in words:
-        raise InvalidValueError(key, word, allowed=one_of(words))
-    return word
-
-
-def _refuse_unknown(
-    fields: Mapping[str, object], *, allowed: frozenset[str] | set[str], key: str
-) -> None:
-    for name in fields:
-        if name not in allowed:
-            raise InvalidValueError(f"{key}.{name}", fields[name], allowed=one_of(allowed))
+def _parse_variant(name: str, body: object, *, path: str) -> Variant:
+    fields = table(body, path=path, allowed=VARIANT_KEYS)
+    return Variant(
+        name=name,
+        summary=fields.text("summary"),
+        is_canary_only=fields.boolean("canary_only", default=False),
+    )

@@ -1,0 +1,113 @@
+"""How far a rollback has come on each exposed worker: contained, verified or quarantined.
+
+Contained: no session can start or go on under the variant. Verified: nothing of the variant is
+left in memory. A worker that never answers is neither until its lease has lapsed, and is
+quarantined if it stays silent.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from controlplane.domain.canary import Canary
+from controlplane.domain.fleet import Worker
+
+# A lease counts on the worker's monotonic clock from the receipt of the answer, so the server gives
+# the answer's way there and one poll of the watch on the worker.
+LEASE_MARGIN = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exposure:
+    """A worker that has run the canary's variant, and how far it is back."""
+
+    worker_id: str
+    worker: str  # name
+    incarnation: str  # that was exposed
+    exposed_at: datetime
+    contained_at: datetime | None = None
+    verified_at: datetime | None = None
+    quarantined_at: datetime | None = None
+
+    @property
+    def is_out(self) -> bool:
+        """Whether no viewer can meet the variant there any more."""
+        return self.contained_at is not None or self.quarantined_at is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more is to be waited for."""
+        return self.verified_at is not None or self.quarantined_at is not None
+
+
+def advanced(
+    exposures: Iterable[Exposure],
+    *,
+    workers: Iterable[Worker],
+    canary: Canary,
+    within: timedelta,
+    now: datetime,
+) -> tuple[Exposure, ...]:
+    """The exposures as they stand on what the workers report; marks are set once, never taken back.
+
+    Args:
+        exposures: of the canary.
+        workers: as last observed; one that is not among them has not been heard of.
+        canary: in a phase of rolling back, since when its workers are wanted off the variant.
+        within: time from the start of the rollback after which a worker that is not verified is
+            quarantined.
+        now: of this observation.
+    """
+    by_id = {worker.id: worker for worker in workers}
+    return tuple(
+        _advance(exposure, by_id.get(exposure.worker_id), canary=canary, within=within, now=now)
+        for exposure in exposures
+    )
+
+
+def _advance(
+    exposure: Exposure, worker: Worker | None, *, canary: Canary, within: timedelta, now: datetime
+) -> Exposure:
+    if exposure.contained_at is None and _is_contained(exposure, worker, canary, now=now):
+        exposure = replace(exposure, contained_at=now)
+    may_verify = exposure.contained_at is not None and exposure.verified_at is None
+    if may_verify and worker is not None and _is_verified(exposure, worker, canary):
+        return replace(exposure, verified_at=now)
+    if not exposure.is_settled and now - canary.phase_since > within:
+        return replace(exposure, quarantined_at=now)
+    return exposure
+
+
+def _is_contained(
+    exposure: Exposure, worker: Worker | None, canary: Canary, *, now: datetime
+) -> bool:
+    if worker is not None and _is_back(exposure, worker, canary):
+        return True
+    if worker is not None and worker.is_cordoned and worker.num_open_sessions == 0:
+        return True
+    # Without a renewal every worker has left the variant by itself, heard of or not.
+    return canary.lease_until is not None and now > canary.lease_until + LEASE_MARGIN
+
+
+def _is_back(exposure: Exposure, worker: Worker, canary: Canary) -> bool:
+    """Whether all ranks report a wanted state without the variant, or are other ranks by now."""
+    if worker.effective_flags.get(canary.flag, canary.variant) == canary.variant:
+        return False
+    is_another_life = worker.incarnation != exposure.incarnation
+    return is_another_life or (
+        worker.effective_generation >= worker.desired_generation > 0
+        and worker.desired_flags.get(canary.flag) != canary.variant
+    )
+
+
+def _is_verified(exposure: Exposure, worker: Worker, canary: Canary) -> bool:
+    if worker.effective_flags.get(canary.flag) == canary.variant:
+        return False
+    if worker.incarnation != exposure.incarnation:
+        return True
+    is_measured = worker.flag_bytes_at is not None and worker.flag_bytes_at > exposure.exposed_at
+    return (
+        is_measured
+        and _is_back(exposure, worker, canary)
+        and not worker.flag_bytes.get(canary.flag, 0)
+    )

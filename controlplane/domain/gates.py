@@ -1,0 +1,258 @@
+"""The questions a policy can ask, each a function from a case to a result with its numbers."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from math import isfinite
+
+from controlplane.contract import vocabulary
+from controlplane.contract.vocabulary import ARM_CANARY, Reason
+from controlplane.domain.evidence import MemoryEvidence, SessionEvidence
+from controlplane.domain.policy import (
+    FailureGate,
+    FloorGate,
+    FreshnessGate,
+    HardStop,
+    MemoryGate,
+    Traffic,
+)
+from controlplane.domain.verdict import Case, GateResult, Verdict
+
+
+def canary_sessions(case: Case) -> tuple[SessionEvidence, ...]:
+    """Sessions of the canary arm that take part in the step's kind of traffic."""
+    wants_synthetic = case.step.traffic is Traffic.SYNTHETIC
+    return tuple(
+        session
+        for session in case.evidence.sessions
+        if session.arm == ARM_CANARY and session.is_synthetic is wants_synthetic
+    )
+
+
+def hard_stops(case: Case) -> GateResult:
+    """Whether an exposed worker met what rolls back at first sight."""
+    hits = [
+        trip
+        for trip in sorted(case.evidence.trips, key=lambda trip: (trip.at, trip.id))
+        if trip.worker in case.exposed
+        and trip.is_on_variant
+        and _stops(trip.reason, case.policy.hard_stops)
+    ]
+    if not hits:
+        return GateResult(
+            gate="hard_stops",
+            verdict=Verdict.PASSING,
+            value=0,
+            limit=0,
+            num_samples=len(case.exposed),
+            reason="no hard stop on an exposed worker",
+        )
+    first = hits[0]
+    reason = f"{first.reason} on {first.worker} under {case.variant}"
+    return GateResult(
+        gate="hard_stops",
+        verdict=Verdict.FAILING,
+        value=len(hits),
+        limit=0,
+        num_samples=len(case.exposed),
+        reason=f"{reason}: {first.detail}" if first.detail else reason,
+        failed_at=first.at,
+    )
+
+
+def _stops(reason: Reason, stops: frozenset[HardStop]) -> bool:
+    # Going to the fallback on a lapse, by hand or while draining says nothing of the variant.
+    if reason in (Reason.LEASE_LAPSED, Reason.BREAK_GLASS, Reason.DRAINED):
+        return False
+    return HardStop.BREAKER_TRIP in stops or reason.value in stops
+
+
+def freshness(gate: FreshnessGate, case: Case, *, now: datetime) -> GateResult:
+    """Whether each exposed worker has been heard of lately."""
+    limit_s = gate.at_most.total_seconds()
+    ages_s: dict[str, float] = {}
+    for worker in sorted(case.exposed):
+        newest = case.evidence.newest_record_at.get(worker)
+        if newest is None:
+            reason = f"no record of {worker} has been received"
+            return _unmeasured("freshness", limit=limit_s, reason=reason)
+        # A record from the future is a wrong clock on our side of the receipt: it is not fresh.
+        ages_s[worker] = abs((now - newest).total_seconds())
+    if not ages_s:
+        return _unmeasured("freshness", limit=limit_s, reason="no worker is exposed")
+    oldest = max(ages_s, key=lambda worker: (ages_s[worker], worker))
+    is_fresh = ages_s[oldest] <= limit_s
+    return GateResult(
+        gate="freshness",
+        verdict=Verdict.PASSING if is_fresh else Verdict.UNMEASURED,
+        value=ages_s[oldest],
+        limit=limit_s,
+        num_samples=len(ages_s),
+        reason=f"newest record of {oldest} is {ages_s[oldest]:.1f} s old, {limit_s:g} s allowed",
+    )
+
+
+def failures(gate: FailureGate, case: Case) -> GateResult:
+    """Whether too many sessions of the canary arm failed or were lost."""
+    sessions = canary_sessions(case)
+    failed = sorted((s for s in sessions if s.has_failed), key=lambda s: (s.updated_at, s.id))
+    if not sessions:
+        return _unmeasured(
+            "failures", limit=gate.at_most, reason="no session of the canary arm yet"
+        )
+    is_failing = len(failed) > gate.at_most
+    told = f"{len(failed)} of {len(sessions)} sessions failed, {gate.at_most} allowed"
+    if failed:
+        first = failed[0]
+        told += f"; first: {first.outcome} on {first.worker} ({first.reason or 'no reason'})"
+    return GateResult(
+        gate="failures",
+        verdict=Verdict.FAILING if is_failing else Verdict.PASSING,
+        value=len(failed),
+        limit=gate.at_most,
+        num_samples=len(sessions),
+        reason=told,
+        failed_at=failed[gate.at_most].updated_at if is_failing else None,
+    )
+
+
+def floor(gate: FloorGate, case: Case) -> GateResult:
+    """Whether every rated session of the canary arm held the floor."""
+    horizon = case.policy.limits.outcome_horizon
+    rates = [
+        (session, fps)
+        for session in canary_sessions(case)
+        for fps in _rates(session, variant=case.variant, horizon=horizon)
+    ]
+    if not rates:
+        reason = "no session of the canary arm has streamed long enough to be rated"
+        return _unmeasured("floor", limit=gate.at_least, reason=reason)
+    below = [pair for pair in rates if not vocabulary.meets_floor(pair[1], floor=gate.at_least)]
+    worst, fps = min(rates, key=lambda pair: (pair[1], pair[0].id))
+    return GateResult(
+        gate="floor",
+        verdict=Verdict.FAILING if below else Verdict.PASSING,
+        value=fps,
+        limit=gate.at_least,
+        num_samples=len(rates),
+        reason=(
+            f"{len(below)} of {len(rates)} sessions below {gate.at_least:g} fps;"
+            f" lowest {fps:.2f} on {worst.worker}"
+        ),
+        failed_at=min((session.updated_at for session, _ in below), default=None),
+    )
+
+
+def _rates(session: SessionEvidence, *, variant: str, horizon: timedelta) -> Iterable[float]:
+    """Rates of a judged session: of its segments on the variant if it changed, else of the whole.
+
+    A non-compliant session is never healthy evidence; its segments on the variant may still fail.
+    """
+    if not session.is_judged(horizon=horizon):
+        return
+    for segment in session.segments:
+        counts = segment.variant == variant and vocabulary.counts_for_rate(segment.streamed_s)
+        if counts and segment.fps is not None and isfinite(segment.fps):
+            yield segment.fps
+    whole = session.counts_for_rate() and not session.is_non_compliant
+    if not session.segments and whole and session.fps is not None and isfinite(session.fps):
+        yield session.fps
+
+
+def memory(gate: MemoryGate, case: Case, *, now: datetime) -> GateResult:
+    """Whether exposed workers keep memory in bounds."""
+    limit_bytes = gate.growth_per_length_at_most
+    memories = [
+        memory
+        for memory in sorted(case.evidence.memories, key=lambda memory: memory.worker)
+        if memory.worker in case.exposed and _is_recent(memory, case, now=now)
+    ]
+    missing = case.exposed - {memory.worker for memory in memories}
+    failing = [(memory, why) for memory in memories for why in _excesses(memory, gate)]
+    if failing:
+        memory, why = failing[0]
+        return GateResult(
+            gate="memory",
+            verdict=Verdict.FAILING,
+            value=growth_per_length(memory),
+            limit=limit_bytes,
+            num_samples=len(memory.lengths),
+            reason=f"{memory.worker}: {why}",
+            failed_at=min(memory.received_at for memory, _ in failing),
+        )
+    if missing or not memories:
+        names = ", ".join(sorted(missing)) or "any exposed worker"
+        return _unmeasured("memory", limit=limit_bytes, reason=f"no memory record of {names}")
+    num_lengths = min(len(memory.lengths) for memory in memories)
+    has_enough = num_lengths >= gate.least_lengths
+    return GateResult(
+        gate="memory",
+        verdict=Verdict.PASSING if has_enough else Verdict.INCONCLUSIVE,
+        value=max(growth_per_length(memory) for memory in memories),
+        limit=limit_bytes,
+        num_samples=num_lengths,
+        reason=f"{num_lengths} distinct first-forward lengths seen, {gate.least_lengths} asked for",
+    )
+
+
+def growth_per_length(memory: MemoryEvidence) -> float:
+    """Bytes the flag retains for each distinct first-forward length, after the first.
+
+    Lengths with nothing retained count as well: one buffer for all lengths is not growth.
+    """
+    retained = [num_bytes for num_bytes in memory.lengths.values() if num_bytes]
+    if len(retained) < 2:  # noqa: PLR2004 - growth needs two points
+        return 0.0
+    return (sum(retained) - min(retained)) / max(1, len(memory.lengths) - 1)
+
+
+def _excesses(memory: MemoryEvidence, gate: MemoryGate) -> Iterable[str]:
+    growth = growth_per_length(memory)
+    num_retained = sum(num_bytes > 0 for num_bytes in memory.lengths.values())
+    if num_retained >= gate.least_lengths and growth > gate.growth_per_length_at_most:
+        yield (
+            f"keeps {_mib(growth)} for each distinct first-forward length"
+            f" ({num_retained} seen), {_mib(gate.growth_per_length_at_most)} allowed"
+        )
+    if memory.limit_bytes and memory.resident_bytes > gate.usage_at_most * memory.limit_bytes:
+        usage = memory.resident_bytes / memory.limit_bytes
+        yield f"uses {usage:.0%} of its memory limit, {gate.usage_at_most:.0%} allowed"
+
+
+def _is_recent(memory: MemoryEvidence, case: Case, *, now: datetime) -> bool:
+    is_since_exposure = case.exposed_since is None or memory.received_at >= case.exposed_since
+    return is_since_exposure and now - memory.received_at <= case.policy.gates.freshness.at_most
+
+
+def sample(case: Case) -> GateResult:
+    """Whether enough sessions of the canary arm have been judged."""
+    horizon = case.policy.limits.outcome_horizon
+    num_judged = sum(
+        session.is_judged(horizon=horizon)
+        and not session.is_non_compliant
+        and session.started_at >= case.step_since
+        for session in canary_sessions(case)
+    )
+    least = case.step.least_sessions
+    return GateResult(
+        gate="sample",
+        verdict=Verdict.PASSING if num_judged >= least else Verdict.INCONCLUSIVE,
+        value=num_judged,
+        limit=least,
+        num_samples=num_judged,
+        reason=f"{num_judged} sessions of the canary arm judged, {least} asked for",
+    )
+
+
+def _unmeasured(gate: str, *, limit: float, reason: str) -> GateResult:
+    return GateResult(
+        gate=gate,
+        verdict=Verdict.UNMEASURED,
+        value=None,
+        limit=limit,
+        num_samples=0,
+        reason=reason,
+    )
+
+
+def _mib(num_bytes: float) -> str:
+    return f"{num_bytes / 2**20:.1f} MiB"

@@ -1,0 +1,87 @@
+"""What a plan may look at and what it answers: frozen values; the reconciler reads and records."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from controlplane.domain.canary import Canary, Event
+from controlplane.domain.containment import Exposure
+from controlplane.domain.evidence import Evidence
+from controlplane.domain.flag import Flag
+from controlplane.domain.fleet import Fleet, Worker
+from controlplane.domain.policy import Policy, Step
+from controlplane.domain.verdict import Judgement
+
+
+class RequestKind(StrEnum):
+    """What a person may ask of a canary."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    ABORT = "abort"
+    PROMOTE = "promote"
+
+
+class Answer(StrEnum):
+    """What became of a request."""
+
+    DONE = "done"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Something a person asked for and no tick has answered yet."""
+
+    id: str
+    kind: RequestKind
+    actor: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestAnswer:
+    """The answer to one request, in words for the person."""
+
+    request: Request
+    answer: Answer
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """Everything a plan may look at, read in one transaction."""
+
+    canary: Canary
+    policy: Policy
+    flag: Flag
+    fleet: Fleet
+    workers: tuple[Worker, ...]  # of the canary's fleet, hardware and stack
+    exposures: tuple[Exposure, ...]
+    evidence: Evidence
+    requests: tuple[Request, ...]
+    is_next: bool  # no older live canary of the same fleet and hardware
+    tick: timedelta  # between two looks, nominally
+
+    @property
+    def step(self) -> Step:
+        """The step of the policy that the canary is in."""
+        return self.policy.steps[min(self.canary.step, len(self.policy.steps) - 1)]
+
+    def asked(self, kind: RequestKind) -> Request | None:
+        """The oldest pending request of that kind."""
+        return next((request for request in self.requests if request.kind is kind), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to record, and why. `event` None and nothing changed: there is nothing to record."""
+
+    canary: Canary  # as it stands afterwards, lease and bake included
+    event: Event | None = None
+    reason: str = ""
+    actor: str = "steadyframe"
+    judgement: Judgement | None = None
+    expose: tuple[str, ...] = ()  # names of workers to expose from now on, those before included
+    exposures: tuple[Exposure, ...] = ()  # with the marks set now
+    answers: tuple[RequestAnswer, ...] = ()

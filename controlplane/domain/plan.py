@@ -1,0 +1,250 @@
+"""What happens next to a canary: one event or none, with the reason, from one observation.
+
+Pure. The reconciler observes, calls `plan`, records the answer in one transaction and only then
+acts; it decides nothing itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from controlplane.domain import bake, containment, fleet, judge
+from controlplane.domain import canary as lifecycle
+from controlplane.domain.canary import MAX_LEASE_LAPSES, RUNNING, TERMINAL, Canary, Event, Phase
+from controlplane.domain.containment import Exposure
+from controlplane.domain.fleet import Mode, Worker
+from controlplane.domain.observation import (
+    Answer,
+    Observation,
+    Plan,
+    Request,
+    RequestAnswer,
+    RequestKind,
+)
+from controlplane.domain.verdict import Case, Judgement, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _News:
+    """An event with its reason and who caused it."""
+
+    event: Event
+    reason: str
+    request: Request | None = None
+
+
+def plan(seen: Observation, *, now: datetime) -> Plan:
+    """The next step of the canary seen, by its phase. Never raises for what telemetry can hold."""
+    phase = seen.canary.phase
+    if phase in TERMINAL:
+        return _with_answers(Plan(canary=seen.canary, exposures=seen.exposures), seen, None)
+    if phase is Phase.PENDING:
+        return _planned(seen, _pending(seen, now=now), now=now)
+    if phase is Phase.PREFLIGHT:
+        return _planned(seen, _preflight(seen), now=now)
+    if phase in (Phase.ROLLING_BACK, Phase.CONTAINED):
+        return _rolling_back(seen, now=now)
+    return _exposed(seen, now=now)
+
+
+def _pending(seen: Observation, *, now: datetime) -> _News | None:
+    if abort := seen.asked(RequestKind.ABORT):
+        return _News(event=Event.ABORT_REQUESTED, reason=abort.reason, request=abort)
+    if seen.fleet.stopped_reason is not None:
+        return _News(
+            event=Event.ABORT_REQUESTED, reason=f"stop-the-line: {seen.fleet.stopped_reason}"
+        )
+    if now - seen.canary.created_at > seen.policy.limits.start_by:
+        return _News(event=Event.START_EXPIRED, reason="its turn did not come in time")
+    has_workers = len(_eligible(seen, now=now)) > 1  # one to expose, one to compare with
+    if not (seen.is_next and seen.fleet.mode is Mode.ENFORCE and has_workers):
+        return None
+    return _News(event=Event.STARTED, reason="its turn, with workers to expose and to compare with")
+
+
+def _preflight(seen: Observation) -> _News:
+    if abort := seen.asked(RequestKind.ABORT):
+        return _News(event=Event.ABORT_REQUESTED, reason=abort.reason, request=abort)
+    reason = "preflight skipped: the policy has none"
+    return _News(event=Event.PREFLIGHT_PASSED, reason=reason)
+
+
+def _rolling_back(seen: Observation, *, now: datetime) -> Plan:
+    exposures = containment.advanced(
+        seen.exposures,
+        workers=seen.workers,
+        canary=seen.canary,
+        within=seen.policy.limits.contain_within,
+        now=now,
+    )
+    news = None
+    if seen.canary.phase is Phase.ROLLING_BACK:
+        if all(exposure.is_out for exposure in exposures):
+            reason = f"{len(exposures)} workers are off {seen.canary.variant}"
+            news = _News(event=Event.CONTAINMENT_SEEN, reason=reason)
+    elif all(exposure.is_settled for exposure in exposures):
+        news = _News(event=Event.VERIFICATION_SEEN, reason=_told(exposures))
+    return replace(_planned(seen, news, now=now), exposures=exposures)
+
+
+def _told(exposures: Sequence[Exposure]) -> str:
+    quarantined = [e.worker for e in exposures if e.quarantined_at and not e.verified_at]
+    num_verified = len(exposures) - len(quarantined)
+    told = f"nothing of the variant is left on {num_verified} workers"
+    return f"{told}; quarantined: {', '.join(quarantined)}" if quarantined else told
+
+
+def _exposed(seen: Observation, *, now: datetime) -> Plan:
+    case = _case(seen)
+    judgement = judge.judge(case, now=now)
+    if seen.canary.phase in RUNNING:
+        baked = bake.baked(seen, judgement, now=now)
+        seen = replace(seen, canary=bake.renewed(seen, baked, judgement, now=now))
+    news = _bad_news(seen, judgement) or _pause(seen, judgement, now=now)
+    if news is None and seen.canary.phase is Phase.HELD:
+        news = _resume(seen)
+    if news is None and seen.canary.phase in RUNNING:
+        news = _advance(seen, judgement)
+    return replace(_planned(seen, news, now=now), judgement=judgement)
+
+
+def _case(seen: Observation) -> Case:
+    return Case(
+        policy=seen.policy,
+        step=seen.step,
+        variant=seen.canary.variant,
+        exposed=frozenset(exposure.worker for exposure in seen.exposures),
+        exposed_since=min((e.exposed_at for e in seen.exposures), default=None),
+        step_since=seen.canary.step_since,
+        evidence=seen.evidence,
+    )
+
+
+def _bad_news(seen: Observation, judgement: Judgement) -> _News | None:
+    """What rolls back from every exposed phase, the most certain first."""
+    if seen.fleet.stopped_reason is not None:
+        reason = f"stop-the-line: {seen.fleet.stopped_reason}"
+        return _News(event=Event.ABORT_REQUESTED, reason=reason)
+    if abort := seen.asked(RequestKind.ABORT):
+        return _News(event=Event.ABORT_REQUESTED, reason=abort.reason, request=abort)
+    if failing := judgement.first_failing():
+        event = Event.HARD_STOPPED if failing.gate == "hard_stops" else Event.GATE_FAILED
+        return _News(event=event, reason=f"{failing.gate}: {failing.reason}")
+    if seen.fleet.mode is not Mode.ENFORCE:
+        return _News(event=Event.CONTROL_LOST, reason="the fleet only observes since")
+    return None
+
+
+def _pause(seen: Observation, judgement: Judgement, *, now: datetime) -> _News | None:
+    canary = seen.canary
+    if canary.phase not in RUNNING:
+        return None
+    if canary.lease_until is not None and now > canary.lease_until:
+        if canary.num_lease_lapses + 1 >= MAX_LEASE_LAPSES:
+            return _News(event=Event.CONTROL_LOST, reason="its lease lapsed a second time")
+        reason = "its lease lapsed: no fresh evidence to renew it on"
+        return _News(event=Event.LEASE_LAPSED, reason=reason)
+    if pause := seen.asked(RequestKind.PAUSE):
+        return _News(event=Event.PAUSED, reason=pause.reason, request=pause)
+    measured_at = max(canary.step_since, canary.baked_until or canary.step_since)
+    is_blind = judgement.verdict is Verdict.UNMEASURED
+    if is_blind and now - measured_at > seen.policy.limits.hold_after:
+        reason = f"unmeasured for over {seen.policy.limits.hold_after}: {_unmeasured(judgement)}"
+        return _News(event=Event.INCONCLUSIVE, reason=reason)
+    return None
+
+
+def _unmeasured(judgement: Judgement) -> str:
+    return "; ".join(r.reason for r in judgement.results if r.verdict is Verdict.UNMEASURED)
+
+
+def _resume(seen: Observation) -> _News | None:
+    if resume := seen.asked(RequestKind.RESUME):
+        return _News(event=Event.RESUMED, reason=resume.reason, request=resume)
+    return None
+
+
+def _advance(seen: Observation, judgement: Judgement) -> _News | None:
+    if judgement.verdict is not Verdict.PASSING:
+        return None
+    canary, step = seen.canary, seen.step
+    asked = seen.asked(RequestKind.PROMOTE)
+    if asked and not seen.flag.variant(canary.variant).is_canary_only:
+        return _News(event=Event.PROMOTE_REQUESTED, reason=asked.reason, request=asked)
+    if canary.phase is Phase.PROGRESSING and canary.step == len(seen.policy.steps) - 1:
+        reason = f"every gate of {step.name} passes; it bakes for {step.bake}"
+        return _News(event=Event.LAST_STEP_PASSED, reason=reason)
+    if canary.bake < step.bake:
+        return None
+    if canary.phase is Phase.PROGRESSING:
+        return _News(event=Event.STEP_PASSED, reason=f"every gate of {step.name} passes")
+    return _baked_out(seen)
+
+
+def _baked_out(seen: Observation) -> _News:
+    if seen.flag.variant(seen.canary.variant).is_canary_only:
+        reason = f"{seen.canary.variant} passes, but may not be promoted: it is for canaries only"
+        return _News(event=Event.INCONCLUSIVE, reason=reason)
+    reason = f"every gate passes after {seen.canary.bake} of bake"
+    return _News(event=Event.BAKE_PASSED, reason=reason)
+
+
+def _planned(seen: Observation, news: _News | None, *, now: datetime) -> Plan:
+    """The plan that `news` makes: the canary after it, whom to expose, whom to answer."""
+    if news is None:
+        return _with_answers(Plan(canary=seen.canary, exposures=seen.exposures), seen, None)
+    after = lifecycle.apply(seen.canary, news.event, now=now, reason=news.reason)
+    if news.event in (Event.PREFLIGHT_PASSED, Event.RESUMED):
+        # What was judged so far belongs to an older exposure; the lease starts anew with this one.
+        after = replace(after, lease_until=now + seen.policy.limits.lease)
+    exposing = news.event in (Event.PREFLIGHT_PASSED, Event.STEP_PASSED, Event.RESUMED)
+    planned = Plan(
+        canary=after,
+        event=news.event,
+        reason=news.reason,
+        actor=news.request.actor if news.request else "steadyframe",
+        expose=_to_expose(seen, after, now=now) if exposing else (),
+        exposures=seen.exposures,
+    )
+    return _with_answers(planned, seen, news.request)
+
+
+def _to_expose(seen: Observation, after: Canary, *, now: datetime) -> tuple[str, ...]:
+    step = seen.policy.steps[after.step]
+    return fleet.chosen_workers(
+        _eligible(seen, now=now),
+        exposed=(exposure.worker for exposure in seen.exposures),
+        wanted=step.workers,
+    )
+
+
+def _eligible(seen: Observation, *, now: datetime) -> tuple[Worker, ...]:
+    return tuple(
+        worker
+        for worker in seen.workers
+        if worker.stratum == (seen.canary.hardware, seen.canary.stack)
+        and fleet.is_eligible(worker, flag=seen.canary.flag, variant=seen.canary.variant, now=now)
+    )
+
+
+def _with_answers(planned: Plan, seen: Observation, done: Request | None) -> Plan:
+    """`planned` with an answer for each request: done, or refused with the reason."""
+    answers = []
+    for request in seen.requests:
+        same = done is not None and request.kind is done.kind
+        if same:
+            answers.append(
+                RequestAnswer(request=request, answer=Answer.DONE, detail=planned.reason)
+            )
+        elif why := _refusal(request, planned.canary, seen):
+            answers.append(RequestAnswer(request=request, answer=Answer.REFUSED, detail=why))
+    return replace(planned, answers=tuple(answers))
+
+
+def _refusal(request: Request, after: Canary, seen: Observation) -> str | None:
+    """Why a request that was not carried out is refused; every request is answered in one tick."""
+    if request.kind is RequestKind.PROMOTE and after.phase in RUNNING:
+        if seen.flag.variant(after.variant).is_canary_only:
+            return f"{after.variant} may not be promoted: it is for canaries only"
+        return "a gate does not pass yet: only a canary whose every gate passes can be promoted"
+    return f"{request.kind} cannot happen to a canary that is {after.phase}: {after.reason}"

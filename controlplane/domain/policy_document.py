@@ -1,0 +1,304 @@
+"""Reads a policy from its document, and writes the canonical document that is signed off.
+
+Every word is known or refused: a policy that is half understood would let a canary pass a question
+that nobody asked. What the values mean is in `policy.py`; `policies/README.md` explains every key.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from fractions import Fraction
+from typing import Final
+
+from controlplane.domain import digest
+from controlplane.domain.document import Table, duration_text, share_text, size_text, table
+from controlplane.domain.errors import InvalidValueError, one_of
+from controlplane.domain.flag import Applies, Flag
+from controlplane.domain.policy import (
+    FailureGate,
+    FloorGate,
+    FreshnessGate,
+    Gates,
+    HardStop,
+    Limits,
+    MemoryGate,
+    Policy,
+    Step,
+    Traffic,
+    Workers,
+)
+
+FORM_VERSION: Final = 1
+POLICY_KEYS: Final = frozenset(
+    {"policy", "name", "summary", "flag", "steps", "gates", "hard_stops", "limits"}
+)
+STEP_KEYS: Final = frozenset({"name", "workers", "traffic", "arm_share", "bake", "least_sessions"})
+# Each gate, the metric it judges and the keys it has beside these two.
+GATE_METRICS: Final = {
+    "floor": "session_fps",
+    "failures": "failed_sessions",
+    "memory": "retained_bytes_per_length",
+    "freshness": "record_age",
+}
+GATE_KEYS: Final = {
+    "floor": frozenset({"at_least"}),
+    "failures": frozenset({"at_most"}),
+    "memory": frozenset({"at_most", "usage_at_most", "least_lengths"}),
+    "freshness": frozenset({"at_most"}),
+}
+_ANY_GATE_KEYS: Final = frozenset({"gate", "metric"}).union(*GATE_KEYS.values())
+LIMIT_KEYS: Final = frozenset(Limits.__dataclass_fields__)
+
+# Bounds against absurd values, not advice. Below half a second a duration is shorter than a tick.
+_LEAST: Final = timedelta(milliseconds=500)
+_MOST: Final = timedelta(days=30)
+_MOST_COUNT: Final = 1_000_000
+_MOST_FPS: Final = 240.0
+_MOST_SIZE: Final = 2**40
+_MAX_STEPS: Final = 20
+# At least half of a stratum stays unexposed as control; the ramp to all is promotion, not a step.
+_MOST_WORKERS_SHARE: Final = Fraction(1, 2)
+
+
+def parse(document: object, *, catalogue: Sequence[Flag]) -> Policy:
+    """The policy that a loaded document states, with every default filled in.
+
+    Raises:
+        InvalidValueError: a key, word, unit, type or range is not allowed; named by its full path.
+    """
+    if isinstance(document, dict) and "preflight" in document:
+        sentence = (
+            "a policy without it: preflight comes with a later release, until then it is skipped"
+        )
+        raise InvalidValueError("preflight", document["preflight"], allowed=sentence)
+    root = table(document, path="", allowed=POLICY_KEYS)
+    root.whole("policy", least=FORM_VERSION, most=FORM_VERSION)
+    flag_name = root.word("flag", [flag.name for flag in catalogue])
+    flag = next(flag for flag in catalogue if flag.name == flag_name)
+    policy = Policy(
+        name=root.name("name"),
+        summary=root.text("summary"),
+        flag=flag.name,
+        steps=_steps(root, flag=flag),
+        gates=_gates(root),
+        hard_stops=_hard_stops(root),
+        limits=_limits(root),
+        document="",
+        digest="",
+    )
+    canonical = _canonical_document(policy)
+    return replace(policy, document=digest.canonical(canonical), digest=digest.digest(canonical))
+
+
+def describe(policy: Policy) -> list[str]:
+    """What `policy` asks, in words, a line for each question; what it does not ask is said too."""
+    mild = set(HardStop) - policy.hard_stops
+    limits = policy.limits
+    bounds = (
+        f"held after {duration_text(limits.hold_after)} without a measurement; lease "
+        f"{duration_text(limits.lease)}; quarantine after {duration_text(limits.contain_within)}"
+    )
+    return [
+        f"policy {policy.name} ({policy.digest[:12]}) for flag {policy.flag}: {policy.summary}",
+        *(_step_text(step, number=number) for number, step in enumerate(policy.steps, start=1)),
+        *(f"gate {gate}: {words}" for gate, words in _gate_words(policy.gates).items()),
+        "preflight: not asked (comes with a later release)",
+        f"rolls back at the first: {one_of(policy.hard_stops)}",
+        *([f"does not roll back at the first: {one_of(mild)}"] if mild else []),
+        bounds,
+    ]
+
+
+def _gate_words(gates: Gates) -> dict[str, str]:
+    words = dict.fromkeys(GATE_METRICS, "not asked")
+    if gates.floor:
+        words["floor"] = f"every session of the canary averages {gates.floor.at_least} fps or more"
+    if gates.failures:
+        words["failures"] = f"at most {gates.failures.at_most} canary sessions fail or are lost"
+    if memory := gates.memory:
+        words["memory"] = (
+            f"at most {size_text(memory.growth_per_length_at_most)} kept for each first-forward "
+            f"length, judged from {memory.least_lengths} lengths on; resident at most "
+            f"{share_text(memory.usage_at_most)} of the limit"
+        )
+    oldest = duration_text(gates.freshness.at_most)
+    words["freshness"] = f"no exposed worker's newest record is older than {oldest}"
+    return words
+
+
+def _step_text(step: Step, *, number: int) -> str:
+    workers = step.workers
+    exposed = str(workers.number) if workers.share is None else share_text(workers.share)
+    return (
+        f"step {number}, {step.name}: {exposed} of the workers, {share_text(step.arm_share)} of"
+        f" their {step.traffic} sessions; {duration_text(step.bake)} under fresh evidence and at"
+        f" least {step.least_sessions} ended sessions"
+    )
+
+
+def _canonical_document(policy: Policy) -> dict[str, object]:
+    """Everything the policy states, defaults included, each value in its one spelling."""
+    limits = policy.limits
+    return {
+        "policy": FORM_VERSION,
+        "name": policy.name,
+        "summary": policy.summary,
+        "flag": policy.flag,
+        "steps": [_step_document(step) for step in policy.steps],
+        "gates": _gates_document(policy.gates),
+        "hard_stops": sorted(policy.hard_stops),
+        "limits": {
+            name: duration_text(value) if isinstance(value, timedelta) else value
+            for name in LIMIT_KEYS
+            for value in [getattr(limits, name)]
+        },
+    }
+
+
+def _step_document(step: Step) -> dict[str, object]:
+    workers = step.workers
+    return {
+        "name": step.name,
+        "workers": workers.number if workers.share is None else share_text(workers.share),
+        "traffic": step.traffic,
+        "arm_share": share_text(step.arm_share),
+        "bake": duration_text(step.bake),
+        "least_sessions": step.least_sessions,
+    }
+
+
+def _gates_document(gates: Gates) -> list[dict[str, object]]:
+    bounds: dict[str, dict[str, object]] = {}
+    if gates.floor:
+        bounds["floor"] = {"at_least": gates.floor.at_least}
+    if gates.failures:
+        bounds["failures"] = {"at_most": gates.failures.at_most}
+    if gates.memory:
+        bounds["memory"] = {
+            "at_most": size_text(gates.memory.growth_per_length_at_most),
+            "usage_at_most": share_text(gates.memory.usage_at_most),
+            "least_lengths": gates.memory.least_lengths,
+        }
+    bounds["freshness"] = {"at_most": duration_text(gates.freshness.at_most)}
+    return [{"gate": gate, "metric": GATE_METRICS[gate], **bound} for gate, bound in bounds.items()]
+
+
+def _steps(root: Table, *, flag: Flag) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    for path, item in root.items("steps", most=_MAX_STEPS):
+        fields = table(item, path=path, allowed=STEP_KEYS)
+        step = _step(fields)
+        if step.name in [earlier.name for earlier in steps]:
+            raise fields.refusal("name", allowed="a name that no earlier step has")
+        if flag.applies is Applies.RESTART and step.arm_share != 1:
+            sentence = f"100%: {flag.name} changes at a restart, so a whole worker is one arm"
+            raise fields.refusal("arm_share", allowed=sentence)
+        steps.append(step)
+    return tuple(steps)
+
+
+def _step(fields: Table) -> Step:
+    return Step(
+        name=fields.name("name"),
+        workers=_workers(fields),
+        bake=fields.duration("bake", least=_LEAST, most=_MOST),
+        least_sessions=fields.whole("least_sessions", least=1, most=_MOST_COUNT),
+        traffic=Traffic(fields.word("traffic", list(Traffic), default=Traffic.LIVE)),
+        arm_share=float(fields.share("arm_share", most=Fraction(1), default=Fraction(1))),
+    )
+
+
+def _workers(fields: Table) -> Workers:
+    value = fields.fields.get("workers")
+    if isinstance(value, str):
+        return Workers(share=fields.share("workers", most=_MOST_WORKERS_SHARE))
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_COUNT:
+        return Workers(number=value)
+    most = share_text(_MOST_WORKERS_SHARE)
+    sentence = f"a number from 1 to {_MOST_COUNT}, or a percentage of at most {most} such as 25%"
+    raise fields.refusal("workers", allowed=sentence)
+
+
+def _gates(root: Table) -> Gates:
+    asked: dict[str, Table] = {}
+    for path, item in root.items("gates", most=len(GATE_METRICS)):
+        fields = table(item, path=path, allowed=_ANY_GATE_KEYS)
+        gate = fields.word("gate", GATE_METRICS)
+        table(item, path=path, allowed=GATE_KEYS[gate] | {"gate", "metric"})
+        fields.word("metric", [GATE_METRICS[gate]])
+        if gate in asked:
+            raise fields.refusal("gate", allowed="each gate once")
+        asked[gate] = fields
+    if "freshness" not in asked:
+        sentence = "a list with the gate freshness: missing telemetry never counts as a pass"
+        raise InvalidValueError("gates", sorted(asked), allowed=sentence)
+    return Gates(
+        freshness=FreshnessGate(
+            at_most=asked["freshness"].duration("at_most", least=_LEAST, most=_MOST)
+        ),
+        floor=_floor(asked.get("floor")),
+        failures=_failures(asked.get("failures")),
+        memory=_memory(asked.get("memory")),
+    )
+
+
+def _floor(fields: Table | None) -> FloorGate | None:
+    if fields is None:
+        return None
+    return FloorGate(at_least=fields.number("at_least", least=1.0, most=_MOST_FPS))
+
+
+def _failures(fields: Table | None) -> FailureGate | None:
+    if fields is None:
+        return None
+    return FailureGate(at_most=fields.whole("at_most", least=0, most=_MOST_COUNT))
+
+
+def _memory(fields: Table | None) -> MemoryGate | None:
+    if fields is None:
+        return None
+    defaults = MemoryGate(growth_per_length_at_most=0)
+    usage = Fraction(str(defaults.usage_at_most))
+    return MemoryGate(
+        growth_per_length_at_most=fields.size("at_most", most=_MOST_SIZE),
+        usage_at_most=float(fields.share("usage_at_most", most=Fraction(1), default=usage)),
+        least_lengths=fields.whole(
+            "least_lengths", least=2, most=_MOST_COUNT, default=defaults.least_lengths
+        ),
+    )
+
+
+def _hard_stops(root: Table) -> frozenset[HardStop]:
+    if "hard_stops" not in root:
+        return frozenset(HardStop)
+    stops: set[HardStop] = set()
+    for path, item in root.items("hard_stops", most=len(HardStop)):
+        if not isinstance(item, str) or item not in list(HardStop) or item in stops:
+            raise InvalidValueError(path, item, allowed=f"each of {one_of(HardStop)} once")
+        stops.add(HardStop(item))
+    return frozenset(stops)
+
+
+def _limits(root: Table) -> Limits:
+    if "limits" not in root:
+        return Limits()
+    fields = root.table("limits", allowed=LIMIT_KEYS)
+    defaults = Limits()
+
+    def duration(name: str, default: timedelta) -> timedelta:
+        return fields.duration(name, least=_LEAST, most=_MOST, default=default)
+
+    return Limits(
+        start_by=duration("start_by", defaults.start_by),
+        hold_after=duration("hold_after", defaults.hold_after),
+        lease=duration("lease", defaults.lease),
+        outcome_horizon=duration("outcome_horizon", defaults.outcome_horizon),
+        block=duration("block", defaults.block),
+        contain_within=duration("contain_within", defaults.contain_within),
+        max_flips_per_minute=fields.whole(
+            "max_flips_per_minute",
+            least=1,
+            most=_MOST_COUNT,
+            default=defaults.max_flips_per_minute,
+        ),
+    )
