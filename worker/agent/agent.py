@@ -1,0 +1,475 @@
+"""The agent: what an inference server imports to be run by Steadyframe.
+
+    agent = Agent(AgentConfig(...))
+    agent.start(on_change=lambda wanted: ...)
+    with agent.open_session(first_forward_length=77) as session:
+        for chunk in generate(session.flags):
+            session.deliver(num_frames=4)
+    agent.stop()
+
+Nothing here waits for the network: the control plane may be away, and the server goes on.
+"""
+
+import fcntl
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from controlplane.contract import vocabulary
+from controlplane.contract.messages import (
+    BreakerTrip,
+    DesiredState,
+    EffectiveReport,
+    RankReport,
+    Registration,
+)
+from controlplane.contract.vocabulary import EventName, Reason
+from worker.agent import breakglass, identity, laststate, recovery
+from worker.agent.config import AgentConfig
+from worker.agent.control import ControlPlane, HttpControlPlane
+from worker.agent.desired import DesiredWatch
+from worker.agent.identity import Identity
+from worker.agent.intent import Cause, Draw, Flags, Intent, Wanted
+from worker.agent.laststate import LastState
+from worker.agent.records import Ledger
+from worker.agent.reports import Reports
+from worker.agent.sender import Delivery, Sender
+from worker.agent.sessions import Session
+from worker.agent.spool import Spool
+
+LOCK_NAME = "agent.lock"
+# How late a lapse, a break-glass file or a due window may be noticed between two steps.
+PULSE_S = 0.05
+FLUSH_S = 5.0
+
+logger = logging.getLogger(__name__)
+
+OnChange = Callable[[Wanted], None]
+
+
+class NotAdmittingError(Exception):
+    """No session may start on this worker now."""
+
+
+class StateDirInUseError(Exception):
+    """Two agents on one folder would mix their records."""
+
+
+class Agent:
+    """Desired state, breaker, records and their delivery for one worker; safe in any thread."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        *,
+        control_plane: ControlPlane | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall_ns: Callable[[], int] = time.time_ns,
+        randomness: random.Random | None = None,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Read the state on disk and close the sessions of a dead incarnation; no network call.
+
+        Raises: StateDirInUseError.
+        """
+        self._config = config
+        self._clock = clock
+        self._environment = environment
+        self._randomness = randomness or random.SystemRandom()
+        self._lock = threading.RLock()
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._on_change: OnChange = lambda _wanted: None
+        config.state_dir.mkdir(parents=True, exist_ok=True)
+        self._lock_file = _locked(config)
+        self._stack = identity.stack_parts(config.stack)
+        self._identity = Identity(
+            fleet=config.fleet,
+            worker=config.worker,
+            hardware=config.hardware,
+            incarnation=identity.new_id(self._randomness),
+            stack=identity.stack_digest(self._stack),
+        )
+        self._stored = laststate.load(config.state_dir)
+        self._intent = Intent(
+            self._stored,
+            stack=self._identity.stack,
+            fallback=config.fallback,
+            capabilities=config.capabilities,
+        )
+        self._intent.note_glass(is_broken=self._is_glass_broken())
+        self._control_plane = control_plane or HttpControlPlane(
+            config.url, fleet=config.fleet, worker=config.worker, token_file=config.token_file
+        )
+        self._open_spool(wall_ns)
+        self._reports = Reports(self._control_plane, randomness=self._randomness)
+        self._watch = DesiredWatch(
+            self._control_plane, listener=self, clock=clock, randomness=self._randomness
+        )
+        self._upcoming_id = identity.new_id(self._randomness)
+        self._sessions: dict[str, Session] = {}
+        self._num_sessions_started = 0
+        self._effective: EffectiveReport | None = None
+        self._after = self._intent.generation
+        self._is_draining = False
+        self._is_superseded = False
+        self._notified: Wanted | None = None
+        self._address = config.address
+
+    # What a server asks.
+
+    @property
+    def incarnation(self) -> str:
+        """Id of this life of the worker's processes."""
+        return self._identity.incarnation
+
+    @property
+    def wanted(self) -> Wanted:
+        """What every rank should run from the next step boundary on; looks at the lease now."""
+        with self._lock:
+            return self._intent.wanted(self._current_draw(), now=self._clock())
+
+    @property
+    def refusal(self) -> str:
+        """Why no session may start now, in a sentence; empty if one may."""
+        with self._lock:
+            accepted = self._intent.accepted
+            if self._is_superseded or self._reports.is_superseded:
+                return "another life of this worker has registered"
+            if self._is_draining or (accepted is not None and accepted.is_draining):
+                return "the worker is draining"
+            if accepted is not None and not accepted.is_admitting:
+                return "the control plane admits no session to this worker"
+            return ""
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether running sessions are to end."""
+        with self._lock:
+            accepted = self._intent.accepted
+            return self._is_draining or (accepted is not None and accepted.is_draining)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the control plane answered the last call."""
+        return self._watch.is_connected
+
+    @property
+    def effective(self) -> Mapping[str, str]:
+        """What every rank runs, as last reported; the fallback before the first report."""
+        return self.effective_flags()
+
+    # What a server tells.
+
+    def start(self, *, on_change: OnChange | None = None, address: str | None = None) -> None:
+        """Start the threads. `on_change` is called from any of them, and must return soon."""
+        if address is not None:
+            self._address = address
+        if on_change is not None:
+            self._on_change = on_change
+        loops: dict[str, Callable[[threading.Event], None]] = {
+            "desired": self._watch.run,
+            "reports": self._reports.run,
+            "sender": self._sender.run,
+            "pulse": self._pulse,
+        }
+        for name, loop in loops.items():
+            thread = threading.Thread(
+                target=loop, args=(self._stopping,), name=f"agent-{name}", daemon=True
+            )
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self, *, flush_s: float = FLUSH_S) -> None:
+        """Deliver what is in the spool for at most `flush_s`, then stop; the rest stays on disk."""
+        self._is_draining = True
+        self._stopping.set()
+        self._sender.nudge(True)  # noqa: FBT003 - a callback of one argument
+        self._reports.wake()
+        self._flush(until=self._clock() + flush_s)
+        if isinstance(self._control_plane, HttpControlPlane):
+            self._control_plane.close()
+        for thread in self._threads:
+            # Daemons: one that is still in a call to a dead host does not keep the process.
+            thread.join(timeout=1.0)
+        self._spool.close()
+        os.close(self._lock_file)
+
+    def drain(self) -> None:
+        """Take no session from now on."""
+        self._is_draining = True
+
+    def open_session(
+        self,
+        *,
+        first_forward_length: int,
+        session_id: str | None = None,
+        is_synthetic: bool = False,
+    ) -> Session:
+        """Draw the arm and put `started` in the spool: call it before the first forward.
+
+        Raises: NotAdmittingError, SpoolFullError; ValueError if a session of that id is open.
+        """
+        if self.refusal:
+            raise NotAdmittingError(self.refusal)
+        with self._lock:
+            identifier = session_id or self._take_upcoming_id()
+            if identifier in self._sessions:
+                message = f"session {identifier} is open already"
+                raise ValueError(message)
+            session = Session(
+                self._intent.draw(identifier, now=self._clock()),
+                ledger=self._ledger,
+                host=self,
+                clock=self._clock,
+                first_forward_length=first_forward_length,
+                is_synthetic=is_synthetic,
+                window_s=self._config.window_s,
+            )
+            session.start()
+            self._num_sessions_started += 1
+            self._sessions[identifier] = session
+        logger.info("session_started session=%s arm=%s", session.id, session.draw.arm)
+        self._refresh()
+        return session
+
+    def report_effective(
+        self,
+        flags: Flags,
+        *,
+        generation: int,
+        ranks: Sequence[RankReport] | None = None,
+    ) -> None:
+        """Tell that every rank runs `flags`; a server of one process gives no ranks."""
+        with self._lock:
+            report = EffectiveReport(
+                incarnation=self.incarnation,
+                generation=generation,
+                flags=dict(flags),
+                ranks=list(ranks or [_only_rank(flags, generation=generation)]),
+                is_lease_lapsed=self._is_there_by(Cause.LEASE_LAPSED, flags),
+                is_break_glass=self._is_there_by(Cause.BREAK_GLASS, flags),
+            )
+            self._effective = report
+        self._reports.put(report)
+
+    def report_refused(self, reason: str, *, generation: int) -> None:
+        """Tell that the flags of `generation` were not taken; what ran before still runs."""
+        with self._lock:
+            flags = self.effective_flags()
+            ranks = self._effective.ranks if self._effective else [_only_rank(flags, generation=0)]
+        report = EffectiveReport(
+            incarnation=self.incarnation,
+            generation=generation,
+            flags=dict(flags),
+            ranks=ranks,
+            refused=reason[:1000],
+        )
+        logger.warning("desired_state_refused generation=%d reason=%s", generation, reason)
+        self._reports.put(report)
+
+    def trip(
+        self,
+        reason: Reason,
+        *,
+        flags: Flags,
+        rank: int | None = None,
+        session: str | None = None,
+        detail: str = "",
+    ) -> Wanted:
+        """Open the breaker: the fallback is wanted at once, until a newer generation comes."""
+        with self._lock:
+            draw = self._sessions[session].draw if session in self._sessions else None
+            trip = BreakerTrip(
+                incarnation=self.incarnation,
+                trip=identity.new_id(self._randomness),
+                reason=reason,
+                flags=dict(flags),
+                generation=self._intent.generation,
+                rank=rank,
+                session=session,
+                canary=draw.canary if draw else None,
+                detail=detail[:1000],
+            )
+            self._intent.note_trip()
+        logger.error("breaker_tripped reason=%s rank=%s session=%s", reason, rank, session)
+        self._refresh()
+        self._reports.put(trip)
+        return self.wanted
+
+    def write_process_window(self, fields: Mapping[str, Any]) -> None:
+        """Put a `process.window` in the spool; the fields are those the agent cannot know."""
+        with self._lock:
+            all_fields = {
+                **fields,
+                "generation": self._intent.generation,
+                "num_sessions_started": self._num_sessions_started,
+            }
+        self._ledger.write(EventName.PROCESS_WINDOW, all_fields)
+
+    # What the parts ask: host of sessions, listener of the desired state.
+
+    def effective_flags(self) -> Mapping[str, str]:
+        """What every rank runs, as last reported."""
+        effective = self._effective
+        return effective.flags if effective else self._config.fallback
+
+    def generation(self) -> int:
+        """Last generation accepted."""
+        return self._intent.generation
+
+    def on_session_ended(self, session: Session) -> None:
+        """Forget the session; what the next one will draw is wanted from now on."""
+        with self._lock:
+            self._sessions.pop(session.id, None)
+        self._refresh()
+
+    def registration(self) -> Registration:
+        """This life, as it stands now."""
+        return Registration(
+            fleet=self._identity.fleet,
+            worker=self._identity.worker,
+            incarnation=self.incarnation,
+            hardware=self._identity.hardware,
+            stack=self._stack,
+            generation=self._intent.generation,
+            flags=dict(self.effective_flags()),
+            capabilities={flag: list(known) for flag, known in self._config.capabilities.items()},
+            address=self._address,
+        )
+
+    def on_desired(self, state: DesiredState) -> int:
+        """Take an answer of the control plane, or report why not."""
+        with self._lock:
+            is_news = state.generation > self._after or self._intent.accepted is None
+            refused = self._intent.accept(state, now=self._clock())
+            self._after = max(self._after, state.generation)
+        if refused and is_news:
+            self.report_refused(refused, generation=state.generation)
+        if not refused and is_news:
+            logger.info("desired_state_accepted generation=%d", state.generation)
+        self._refresh()
+        return self._after
+
+    def on_superseded(self) -> None:
+        """Stop taking sessions."""
+        self._is_superseded = True
+
+    # The inside.
+
+    def _open_spool(self, wall_ns: Callable[[], int]) -> None:
+        self._spool = Spool(
+            self._config.state_dir,
+            limit_bytes=self._config.spool_limit_bytes,
+            needed=recovery.needed,
+        )
+        recovery.close_lost_sessions(self._spool, wall_ns=wall_ns)
+        self._sender = Sender(
+            self._spool,
+            post=self._control_plane.post_logs,
+            folder=self._config.state_dir,
+            randomness=self._randomness,
+        )
+        self._ledger = Ledger(
+            self._spool, identity=self._identity, wall_ns=wall_ns, on_append=self._sender.nudge
+        )
+
+    def _pulse(self, stopping: threading.Event) -> None:
+        while not stopping.wait(PULSE_S):
+            try:
+                self.beat()
+            except OSError as error:
+                # A full disk must not stop the countdown of the lease.
+                logger.error("beat_failed reason=%s", error)  # noqa: TRY400 - every 50 ms
+
+    def beat(self) -> None:
+        """Look at the break-glass, the lease and the windows that are due."""
+        is_broken = self._is_glass_broken()
+        with self._lock:
+            self._intent.note_glass(is_broken=is_broken)
+            sessions = list(self._sessions.values())
+        self._refresh()
+        for session in sessions:
+            session.write_window_if_due()
+
+    def _refresh(self) -> None:
+        """Keep what must survive a restart, and tell the server if something else is wanted."""
+        with self._lock:
+            wanted = self._intent.wanted(self._current_draw(), now=self._clock())
+            self._save()
+            if wanted == self._notified:
+                return
+            before, self._notified = self._notified, wanted
+            self._report_own_decision(before, wanted)
+        logger.info("flags_wanted generation=%d cause=%s", wanted.generation, wanted.cause)
+        self._on_change(wanted)
+
+    def _report_own_decision(self, before: Wanted | None, wanted: Wanted) -> None:
+        """Tell of a lapse or a break-glass that changes no flag: no rank will report a flip."""
+        effective = self._effective
+        is_own = wanted.cause in (Cause.LEASE_LAPSED, Cause.BREAK_GLASS)
+        if effective is None or before is None or not is_own or before.cause is wanted.cause:
+            return
+        if effective.flags == dict(wanted.flags):
+            self.report_effective(
+                effective.flags, generation=effective.generation, ranks=effective.ranks
+            )
+
+    def _is_there_by(self, cause: Cause, flags: Flags) -> bool:
+        """Whether `flags` are the fallback, and the worker went there by itself for `cause`."""
+        wanted = self._intent.wanted(self._current_draw(), now=self._clock())
+        return wanted.cause is cause and dict(flags) == dict(self._config.fallback)
+
+    def _current_draw(self) -> Draw:
+        """The draw of the newest open session, or of the next one."""
+        if self._sessions:
+            return next(reversed(self._sessions.values())).draw
+        return self._intent.draw(self._upcoming_id, now=self._clock())
+
+    def _take_upcoming_id(self) -> str:
+        taken, self._upcoming_id = self._upcoming_id, identity.new_id(self._randomness)
+        return taken
+
+    def _save(self) -> None:
+        state: LastState = self._intent.last_state
+        if state != self._stored:
+            laststate.save(self._config.state_dir, state)
+            self._stored = state
+
+    def _is_glass_broken(self) -> bool:
+        return breakglass.is_broken(self._config.state_dir, environment=self._environment)
+
+    def _flush(self, *, until: float) -> None:
+        # The threads may be in the middle of a post: a record that goes twice does no harm.
+        while self._clock() < until and self._reports.post_one():
+            pass
+        while self._clock() < until:
+            match self._sender.attempt():
+                case Delivery.IDLE | Delivery.LATER:
+                    return
+                case Delivery.DELIVERED | Delivery.NARROWED | Delivery.SET_ASIDE:
+                    pass
+
+
+def _only_rank(flags: Flags, *, generation: int) -> RankReport:
+    digest = vocabulary.flags_digest(flags)
+    return RankReport(rank=0, generation=generation, digest=digest, step=0)
+
+
+def _locked(config: AgentConfig) -> int:
+    """A file descriptor that holds the folder for this process until it is closed.
+
+    Raises: StateDirInUseError.
+    """
+    file = os.open(config.state_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(file)
+        message = f"{config.state_dir} is in use by another agent: give each worker its own"
+        raise StateDirInUseError(message) from error
+    return file
