@@ -1,0 +1,80 @@
+"""How every change is made from the terminal: say what will happen, ask, then do it.
+
+The exact effect comes from the control plane's own dry run, so that it is what would happen.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import typer
+
+from controlplane.cli import output
+from controlplane.cli.client import Json
+from controlplane.cli.exits import CliError, Exit
+from controlplane.cli.session import Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One POST and how to tell a person about it."""
+
+    title: str  # "abort canary fused-allreduce-3"
+    path: str
+    body: Mapping[str, Json] = field(default_factory=dict)
+
+
+def make(session: Session, change: Change) -> Json:
+    """Show the effects of `change`, have them confirmed, and carry it out.
+
+    Returns: the control plane's answer.
+    Raises: CliError: no reason, not confirmed, or refused by the control plane.
+    """
+    reason = _reason(session)
+    body = {**change.body, "reason": reason}
+    _show(change, session.client.effects(change.path, body))
+    _confirm(session)
+    return session.client.post(change.path, body)
+
+
+def make_and_tell(session: Session, change: Change) -> None:
+    """`make`, then the answer as JSON or one line that it is done."""
+    answer = make(session, change)
+    if session.as_json:
+        output.write_json(answer)
+    else:
+        output.say(f"done: {change.title}")
+
+
+def _reason(session: Session) -> str:
+    reason = session.reason
+    if reason is None and _is_interactive():
+        reason = typer.prompt("Reason (kept in the audit log)", err=True)
+    if not reason or not reason.strip():
+        raise CliError(
+            "every change needs a reason", exit_code=Exit.USAGE, next_step='add --reason "..."'
+        )
+    return reason.strip()
+
+
+def _show(change: Change, effects: list[str]) -> None:
+    output.say(f"{change.title}:")
+    for effect in effects or ["nothing changes: it is so already"]:
+        output.say(f"  - {effect}")
+
+
+def _confirm(session: Session) -> None:
+    if session.is_confirmed:
+        return
+    if not _is_interactive():
+        raise CliError(
+            "not done: nobody can be asked here",
+            exit_code=Exit.USAGE,
+            next_step="add --yes once the effects above are what you want",
+        )
+    if not typer.confirm("Do it?", err=True):
+        raise CliError("not done: declined", exit_code=Exit.DECLINED)
+
+
+def _is_interactive() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()

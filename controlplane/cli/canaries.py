@@ -1,0 +1,146 @@
+"""`steadyframe canary ...`: start, watch, steer."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from controlplane.cli import acting, output
+from controlplane.cli.acting import Change
+from controlplane.cli.client import Json
+from controlplane.cli.fleets import FleetName
+from controlplane.cli.session import Session, action, query
+from controlplane.cli.workers import FlagName, VariantName
+
+app = typer.Typer(help="Carry one variant of a flag from its first session to promotion or back.")
+
+CanaryName = Annotated[str, typer.Argument(metavar="CANARY", help="Such as fused-allreduce-17.")]
+PolicyName = Annotated[str, typer.Option("--policy", help="What it must show.")]
+Hardware = Annotated[
+    str | None, typer.Option("--hardware", help="Needed if the fleet has several.")
+]
+
+
+@query(app, "list")
+def list_canaries(
+    session: Session,
+    *,
+    fleet: Annotated[str | None, typer.Option("--fleet", help="Only of this fleet.")] = None,
+) -> None:
+    """Canaries, newest first, with phase and reason."""
+    canaries = list(session.client.items("/v1/canaries", fleet=fleet))
+    if session.as_json:
+        output.write_json(canaries)
+        return
+    output.write_table(
+        ("canary", "fleet", "variant", "phase", "reason"),
+        [
+            (each["name"], each["fleet"], each["variant"], each["phase"], each["reason"])
+            for each in canaries
+        ],
+        empty="no canary yet: `steadyframe canary start --help`",
+    )
+
+
+@query(app, "show")
+def show(session: Session, canary: CanaryName) -> None:
+    """One canary: phase and reason, the gates of the last decision, the workers it exposed."""
+    found = session.client.get(f"/v1/canaries/{canary}")
+    if session.as_json:
+        output.write_json(found)
+        return
+    body = found.get("canary", found)
+    output.write_fields(
+        f"canary {body['name']}",
+        {
+            "phase": body["phase"],
+            "reason": body["reason"],
+            "change": f"{body['flag']}: {body.get('baseline')} -> {body['variant']}",
+            "fleet": body["fleet"],
+            "step": body.get("step"),
+            "since": output.time_of(body.get("phase_since")),
+        },
+    )
+    _write_gates(found.get("gates", []))
+    _write_exposed(found.get("workers", found.get("exposed", [])))
+
+
+@action(app, "start")
+def start(
+    session: Session,
+    fleet: FleetName,
+    flag: FlagName,
+    variant: VariantName,
+    *,
+    policy: PolicyName,
+    hardware: Hardware = None,
+) -> None:
+    """Begin a canary of VARIANT under a policy."""
+    body: dict[str, Json] = {"fleet": fleet, "flag": flag, "variant": variant, "policy": policy}
+    if hardware:
+        body["hardware"] = hardware
+    title = f"start a canary of {flag}={variant} in fleet {fleet} under policy {policy}"
+    answer = acting.make(session, Change(title=title, path="/v1/canaries", body=body))
+    if session.as_json:
+        output.write_json(answer)
+        return
+    name = answer.get("canary", answer).get("name")
+    output.say(f"started {name}; watch it with `steadyframe canary show {name}`")
+
+
+@action(app, "abort")
+def abort(session: Session, canary: CanaryName) -> None:
+    """End a canary and send its workers back; beats every other request."""
+    acting.make_and_tell(session, _request(canary, "abort"))
+
+
+@action(app, "promote")
+def promote(session: Session, canary: CanaryName) -> None:
+    """Shorten the bake of a canary whose every gate passes; never overrules a gate."""
+    acting.make_and_tell(session, _request(canary, "promote"))
+
+
+@action(app, "pause")
+def pause(session: Session, canary: CanaryName) -> None:
+    """Hold a canary: its workers go back, its evidence and bake are kept."""
+    acting.make_and_tell(session, _request(canary, "pause"))
+
+
+@action(app, "resume")
+def resume(session: Session, canary: CanaryName) -> None:
+    """Go on with a canary that is held."""
+    acting.make_and_tell(session, _request(canary, "resume"))
+
+
+def _request(canary: str, kind: str) -> Change:
+    return Change(
+        title=f"{kind} canary {canary}",
+        path=f"/v1/canaries/{canary}/requests",
+        body={"kind": kind},
+    )
+
+
+def _write_gates(gates: list[Mapping[str, Json]]) -> None:
+    output.console().print("\ngates of the last decision", style="bold")
+    output.write_table(
+        ("gate", "verdict", "why"),
+        [(gate["gate"], gate["verdict"], gate.get("reason")) for gate in gates],
+        empty="  none yet",
+    )
+
+
+def _write_exposed(workers: list[Mapping[str, Json]]) -> None:
+    output.console().print("\nexposed workers", style="bold")
+    output.write_table(
+        ("worker", "exposed", "contained", "verified"),
+        [
+            (
+                worker.get("worker", worker.get("name")),
+                output.time_of(worker.get("exposed_at")),
+                output.time_of(worker.get("contained_at")),
+                output.time_of(worker.get("verified_at")),
+            )
+            for worker in workers
+        ],
+        empty="  none yet",
+    )

@@ -1,0 +1,99 @@
+"""`steadyframe fleet ...`, `stop-the-line` and `lift`: what concerns a whole fleet."""
+
+from typing import Annotated
+
+import typer
+
+from controlplane.cli import acting, output
+from controlplane.cli.acting import Change
+from controlplane.cli.session import Session, action, query
+
+app = typer.Typer(help="Adopt fleets, see them, and say how far Steadyframe may act.")
+
+FleetName = Annotated[str, typer.Argument(metavar="FLEET", help="Name of the fleet.")]
+
+
+@query(app, "list")
+def list_fleets(session: Session) -> None:
+    """Every fleet with its mode and how many workers it has."""
+    fleets = list(session.client.items("/v1/fleets"))
+    if session.as_json:
+        output.write_json(fleets)
+        return
+    output.write_table(
+        ("fleet", "mode", "workers", "promoted", "stopped"),
+        [
+            (
+                fleet["name"],
+                fleet["mode"],
+                fleet.get("num_workers"),
+                fleet.get("promoted"),
+                fleet.get("stopped_reason"),
+            )
+            for fleet in fleets
+        ],
+        empty="no fleet yet: `steadyframe fleet adopt NAME --reason ...`",
+    )
+
+
+@query(app, "show")
+def show(session: Session, fleet: FleetName) -> None:
+    """One fleet: mode, promoted variants, and whether the line is stopped."""
+    found = session.client.get(f"/v1/fleets/{fleet}")
+    if session.as_json:
+        output.write_json(found)
+        return
+    output.write_fields(
+        f"fleet {found['name']}",
+        {
+            "mode": found["mode"],
+            "workers": found.get("num_workers"),
+            "promoted": found.get("promoted"),
+            "stopped": found.get("stopped_reason"),
+        },
+    )
+
+
+@action(app, "adopt")
+def adopt(session: Session, fleet: FleetName) -> None:
+    """Take a running fleet in; it starts in `observe`, where nothing is flipped."""
+    change = Change(title=f"adopt fleet {fleet}", path="/v1/fleets", body={"name": fleet})
+    acting.make_and_tell(session, change)
+
+
+@action(app, "enforce")
+def enforce(session: Session, fleet: FleetName) -> None:
+    """Let Steadyframe flip workers of the fleet by itself."""
+    acting.make_and_tell(session, _mode(fleet, "enforce"))
+
+
+@action(app, "observe")
+def observe(session: Session, fleet: FleetName) -> None:
+    """Judge and record, but flip nothing."""
+    acting.make_and_tell(session, _mode(fleet, "observe"))
+
+
+def register_line(root: typer.Typer) -> None:
+    """Put `stop-the-line` and `lift` on the top level: they are looked for in a hurry."""
+
+    @action(root, "stop-the-line")
+    def stop_the_line(session: Session, fleet: FleetName) -> None:
+        """Send every worker of the fleet to its fallback now, and keep it there until `lift`."""
+        change = Change(
+            title=f"stop the line of fleet {fleet}", path=f"/v1/fleets/{fleet}/stop-the-line"
+        )
+        acting.make_and_tell(session, change)
+
+    @action(root, "lift")
+    def lift(session: Session, fleet: FleetName) -> None:
+        """End a stop-the-line: workers go back to what is promoted."""
+        change = Change(
+            title=f"lift the stop-the-line of fleet {fleet}", path=f"/v1/fleets/{fleet}/lift"
+        )
+        acting.make_and_tell(session, change)
+
+
+def _mode(fleet: str, mode: str) -> Change:
+    return Change(
+        title=f"set fleet {fleet} to {mode}", path=f"/v1/fleets/{fleet}/mode", body={"mode": mode}
+    )

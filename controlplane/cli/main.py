@@ -1,0 +1,61 @@
+"""The command `steadyframe`: puts the commands together; each group has a module of its own."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from controlplane.cli import canaries, fleets, output, policies, reports, tokens, workers
+from controlplane.cli.exits import Exit
+
+app = typer.Typer(
+    help="Operations control plane for fleets that serve real-time generated video.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Exit codes: docs/exit-codes.md. Every change takes --reason and says what it will do.",
+)
+app.add_typer(fleets.app, name="fleet", no_args_is_help=True)
+app.add_typer(workers.app, name="worker", no_args_is_help=True)
+app.add_typer(canaries.app, name="canary", no_args_is_help=True)
+app.add_typer(policies.app, name="policy", no_args_is_help=True)
+app.add_typer(tokens.app, name="token", no_args_is_help=True)
+app.add_typer(reports.app, name="report", no_args_is_help=True)
+workers.register_pins(app)
+fleets.register_line(app)
+
+
+def _print_version(is_wanted: bool) -> None:  # noqa: FBT001 - the form typer calls back with
+    if is_wanted:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"steadyframe {version('steadyframe')}\n")
+        raise typer.Exit(int(Exit.OK))
+
+
+@app.callback()
+def root(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    """Operations control plane for fleets that serve real-time generated video."""
+
+
+def main() -> None:
+    """Run the command line and exit with its documented code."""
+    try:
+        app()
+    except BrokenPipeError:
+        # `steadyframe ... | head`: the reader has enough, which is no error of ours.
+        sys.stderr.close()
+        sys.exit(int(Exit.OK))
+    except KeyboardInterrupt:
+        output.say("interrupted")
+        sys.exit(int(Exit.INTERRUPTED))
+
+
+if __name__ == "__main__":
+    main()
