@@ -1,0 +1,1 @@
+"""From latents to JPEG frames, in a process of its own, one chunk behind the ranks."""

@@ -1,0 +1,291 @@
+"""The engine of one worker: a tensor-parallel group of real processes behind `api.Engine`.
+
+Lives in the supervisor and must not import torch. Holds what is true of the worker (effective
+flags, the running session); the processes hold everything else.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from worker import flags as flag_registry
+from worker.config import WorkerConfig
+from worker.engine import group as process_group
+from worker.engine import memory as memory_query
+from worker.engine import reports, wiring
+from worker.engine.api import (
+    Chunk, Effective, Event, Fault, FaultKind, Flags, FlagsRefused, MemorySample, RankEffective,
+    StepParts,
+)
+from worker.engine.group import Group
+from worker.engine.launcher import ForkServerClient, LaunchError
+from worker.engine.reports import FaultReport
+from worker.parallel.channel import Message
+
+_LEADER = 0
+
+
+class EngineStartError(Exception):
+    """The group did not come up; the message names the rank and what failed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Session:
+    number: int  # of this engine, from 1: late chunks of an earlier session are told apart by it
+    name: str
+    chunks: "asyncio.Queue[Chunk | None]" = field(default_factory=asyncio.Queue)
+
+
+class LocalEngine:
+    """Ranks and decoder on this machine; see `api.Engine` for what each method promises."""
+
+    def __init__(self, config: WorkerConfig, *, server: ForkServerClient | None = None) -> None:
+        """Launch nothing yet. `server` may be shared by engines; then `stop` leaves it running."""
+        self._config = config
+        self._owns_server = server is None
+        self._server = server or ForkServerClient(start_timeout_s=config.start_timeout_s)
+        self._group: Group | None = None
+        self._launch = -1
+        self._ready: dict[int, RankEffective | None] = {}
+        self._started: asyncio.Future[None] | None = None
+        self._effective: Effective | None = None
+        self._newest_generation = -1
+        self._arriving: dict[int, dict[int, RankEffective]] = {}
+        self._wanted: dict[int, Flags] = {}
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._session: _Session | None = None
+        self._num_sessions = 0
+        self._memory = memory_query.MemoryQuery(config.num_ranks)
+        self._failing: asyncio.Task[None] | None = None
+
+    def pids(self) -> Mapping[str, int]:
+        """Process ids by name (`forkserver`, `rank0`, ..., `decoder`), of those that were launched."""
+        server = {"forkserver": self._server.pid} if self._server.pid else {}
+        return {**server, **(self._group.pids if self._group else {})}
+
+    async def start(self, flags: Flags, *, generation: int) -> Effective:
+        """See `api.Engine.start`."""
+        assert self._group is None, "the group is running"
+        try:
+            wanted = self._resolved(flags)
+        except flag_registry.UnknownFlagError as error:
+            raise EngineStartError(str(error)) from error
+        try:
+            await self._launched(wanted, generation=generation)
+        except BaseException:
+            await self._ended()
+            raise
+        return self._settled(wanted, generation=generation)
+
+    async def restart(self, flags: Flags, *, generation: int) -> Effective:
+        """See `api.Engine.restart`."""
+        if self._failing:
+            await self._failing
+        await self._ended()
+        return await self.start(flags, generation=generation)
+
+    async def stop(self) -> None:
+        """See `api.Engine.stop`."""
+        if self._failing:
+            await self._failing
+        await self._ended()
+        self._end_stream()
+        if self._owns_server:
+            await self._server.stop()
+
+    def request_flags(self, flags: Flags, *, generation: int) -> None:
+        """See `api.Engine.request_flags`."""
+        if generation <= self._newest_generation:
+            return
+        try:
+            wanted = self._resolved(flags)
+        except flag_registry.UnknownFlagError as error:
+            self._refuse(flags, generation=generation, reason=str(error))
+            return
+        if self._group is None or self._failing:
+            self._refuse(flags, generation=generation, reason="no group is running")
+            return
+        self._newest_generation = generation
+        self._wanted[generation] = wanted
+        self._group.send(_LEADER, "flags", flags=wanted, generation=generation)
+
+    def chunks(
+        self, session: str, *, first_forward_length: int, seed: int
+    ) -> AsyncGenerator[Chunk, None]:
+        """See `api.Engine.chunks`."""
+        low, high = self._config.model.first_forward_bounds
+        if not low <= first_forward_length <= high:
+            message = f"first_forward_length is {first_forward_length}; allowed: {low} to {high}"
+            raise ValueError(message)
+        if not 0 <= seed < 2**63:
+            message = f"seed is {seed}; allowed: 0 to 2**63 - 1"
+            raise ValueError(message)
+        self._require_no_session()
+        return self._stream(session, first_forward_length, seed)
+
+    async def memory(self) -> MemorySample:
+        """See `api.Engine.memory`; the last sample if the group has gone."""
+        if self._group is None or self._failing:
+            return self._memory.last
+        return await self._memory.asked(self._group, timeout_s=self._config.watchdog_s)
+
+    async def events(self) -> AsyncIterator[Event]:
+        """See `api.Engine.events`."""
+        while True:
+            yield await self._events.get()
+
+    async def _launched(self, wanted: Flags, *, generation: int) -> None:
+        self._launch += 1
+        self._ready, self._arriving, self._wanted = {}, {}, {}
+        self._started = asyncio.get_running_loop().create_future()
+        launch = self._launch
+        group = Group(
+            self._config.for_launch(launch), launch=launch,
+            on_message=self._heard, on_failed=self._failed,
+        )
+        try:
+            async with asyncio.timeout(self._config.start_timeout_s):
+                self._group = group
+                await group.fork(self._server, wanted, generation=generation)
+                await self._started
+        except TimeoutError as error:
+            raise EngineStartError(f"not ready in time: {self._missing()}") from error
+        except LaunchError as error:
+            raise EngineStartError(str(error)) from error
+        group.watch()
+
+    def _settled(self, wanted: Flags, *, generation: int) -> Effective:
+        ranks = tuple(self._ready[rank] for rank in range(self._config.num_ranks))
+        self._newest_generation = max(generation, self._newest_generation)
+        self._effective = Effective(
+            generation=generation, flags=wanted, ranks=tuple(rank for rank in ranks if rank)
+        )
+        return self._effective
+
+    async def _stream(self, name: str, length: int, seed: int) -> AsyncGenerator[Chunk, None]:
+        self._require_no_session()
+        if self._group is None or self._failing:
+            return
+        self._num_sessions += 1
+        session = self._session = _Session(number=self._num_sessions, name=name)
+        self._group.send(
+            _LEADER, "start", session=session.number, first_forward_length=length, seed=seed
+        )
+        try:
+            while (chunk := await session.chunks.get()) is not None:
+                yield chunk
+                self._tell_leader("credit", session)
+        finally:
+            self._tell_leader("end", session)
+            if self._session is session:
+                self._session = None
+
+    def _tell_leader(self, kind: str, session: _Session) -> None:
+        if self._group and not self._failing and self._session is session:
+            self._group.send(_LEADER, kind, session=session.number)
+
+    def _require_no_session(self) -> None:
+        if self._session:
+            message = f"session {self._session.name!r} is running; an engine runs one at a time"
+            raise ValueError(message)
+
+    def _heard(self, index: int, message: Message) -> None:
+        match message.kind:
+            case reports.READY:
+                self._ready[index] = _rank_effective(message.fields) if message.fields else None
+                if len(self._ready) == self._config.num_ranks + 1 and self._started:
+                    self._started.set_result(None)
+            case reports.CHUNK:
+                self._deliver(message)
+            case reports.EFFECTIVE:
+                self._arrived(_rank_effective(message.fields))
+            case reports.REFUSED:
+                fields = message.fields
+                self._refuse(fields["flags"], generation=fields["generation"],
+                             reason=fields["reason"])
+            case reports.MEMORY:
+                self._memory.answered(index, message.fields)
+
+    def _deliver(self, message: Message) -> None:
+        fields = message.fields
+        if self._session is None or self._session.number != fields["session"]:
+            return
+        self._session.chunks.put_nowait(Chunk(
+            session=self._session.name, step=fields["step"], frames=message.blobs,
+            parts=StepParts(
+                diffusion_ms=fields["diffusion_ms"], reduce_ms=fields["reduce_ms"],
+                decoder_ms=fields["decoder_ms"], encode_ms=fields["encode_ms"],
+            ),
+        ))
+
+    def _arrived(self, rank: RankEffective) -> None:
+        """Flags are effective only when every rank says the same of the same step."""
+        ranks = self._arriving.setdefault(rank.generation, {})
+        ranks[rank.rank] = rank
+        if len(ranks) < self._config.num_ranks:
+            return
+        del self._arriving[rank.generation]
+        wanted = self._wanted.pop(rank.generation)
+        ordered = tuple(ranks[index] for index in sorted(ranks))
+        if len({(each.digest, each.step) for each in ordered}) > 1:
+            detail = f"the ranks report different flags for generation {rank.generation}"
+            kind = FaultKind.RANK_DISAGREEMENT.value
+            self._failed(rank.rank, FaultReport(kind=kind, detail=detail))
+            return
+        self._effective = Effective(generation=rank.generation, flags=wanted, ranks=ordered)
+        self._events.put_nowait(self._effective)
+
+    def _refuse(self, flags: Flags, *, generation: int, reason: str) -> None:
+        self._newest_generation = max(generation, self._newest_generation)
+        self._events.put_nowait(
+            FlagsRefused(generation=generation, flags=dict(flags), reason=reason)
+        )
+
+    def _failed(self, index: int, report: FaultReport) -> None:
+        if self._started and not self._started.done():
+            name = wiring.name(index, num_ranks=self._config.num_ranks)
+            self._started.set_exception(EngineStartError(f"{name}: {report.detail}"))
+            return
+        if self._failing is None:
+            self._failing = asyncio.get_running_loop().create_task(self._fail(index, report))
+
+    async def _fail(self, index: int, report: FaultReport) -> None:
+        """Kill the group, tell the fault, then end the session's stream: in this order."""
+        group, self._group = self._group, None
+        statuses = await group.end(self._server) if group else {}
+        name = wiring.name(index, num_ranks=self._config.num_ranks)
+        kind = (FaultKind.RANK_HUNG if report.kind == reports.PEER_LOST else FaultKind(report.kind))
+        status = process_group.ending(statuses.get(name))
+        self._events.put_nowait(Fault(
+            kind=kind, rank=index if index < self._config.num_ranks else None,
+            session=self._session.name if self._session else None,
+            flags=dict(self._effective.flags) if self._effective else {},
+            detail=f"{report.detail} ({status})",
+        ))
+        self._end_stream()
+        self._failing = None
+
+    async def _ended(self) -> None:
+        group, self._group = self._group, None
+        if group:
+            await group.end(self._server)
+        self._end_stream()
+
+    def _end_stream(self) -> None:
+        if self._session:
+            self._session.chunks.put_nowait(None)
+            self._session = None
+
+    def _resolved(self, flags: Flags) -> dict[str, str]:
+        return flag_registry.resolved(flags, has_demo_variants=self._config.has_demo_variants)
+
+    def _missing(self) -> str:
+        indexes = set(range(self._config.num_ranks + 1)) - self._ready.keys()
+        names = (wiring.name(i, num_ranks=self._config.num_ranks) for i in sorted(indexes))
+        return ", ".join(names)
+
+
+def _rank_effective(fields: Mapping[str, Any]) -> RankEffective:
+    return RankEffective(**fields)

@@ -1,0 +1,147 @@
+"""The supervisor's side of the fork server: starts it, asks it for groups, ends it. No torch."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from worker import config as worker_config
+from worker.config import WorkerConfig
+from worker.parallel import channel
+from worker.parallel.channel import Assembly, Message
+
+_PACKET_BYTES = 64 * 1024
+_END_TIMEOUT_S = 5.0
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    # 1 GiB each: with the defaults the allocator's own drift of several MB hides a leak.
+    "MALLOC_MMAP_THRESHOLD_": str(1024 * worker_config.MIB),
+    "MALLOC_TRIM_THRESHOLD_": str(1024 * worker_config.MIB),
+    "PYTHONWARNINGS": "ignore::UserWarning",  # torch without numpy warns at import; we need none
+}
+
+
+class LaunchError(Exception):
+    """The fork server has gone or did not answer in time."""
+
+
+class ForkServerClient:
+    """One fork server; outlives its groups, so that a group can be forked again without an import."""
+
+    def __init__(self, *, start_timeout_s: float) -> None:
+        """Start nothing yet."""
+        self._start_timeout_s = start_timeout_s
+        self._server: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._lock = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the fork server, while it runs."""
+        return self._server.pid if self._server and self._server.poll() is None else None
+
+    async def launch(
+        self, config: WorkerConfig, *, launch: int, flags: Mapping[str, str], generation: int,
+        fds: list[int],
+    ) -> dict[str, int]:
+        """Fork a group; returns the pid of each process by name.
+
+        `fds` are the board and the far ends of the supervisor's channels, in the order of the
+        indexes. Raises: LaunchError.
+        """
+        fields = {
+            "config": worker_config.to_fields(config), "launch": launch, "flags": dict(flags),
+            "generation": generation,
+        }
+        async with self._lock:
+            await self._ensure_running()
+            answer = await self._asked("launch", fields, fds, timeout_s=self._start_timeout_s)
+        return dict(answer["pids"])
+
+    async def end(self, launch: int) -> dict[str, int]:
+        """Kill and reap the group; returns how each process had ended, by name.
+
+        If the fork server has gone its groups have gone with it, and the result is empty.
+        """
+        async with self._lock:
+            if self._control is None:
+                return {}
+            try:
+                answer = await self._asked("end", {"launch": launch}, [], timeout_s=_END_TIMEOUT_S)
+            except LaunchError:
+                await self._stop()
+                return {}
+        return dict(answer["statuses"])
+
+    async def stop(self) -> None:
+        """End the fork server and with it every group; harmless if it has ended."""
+        async with self._lock:
+            await self._stop()
+
+    async def _ensure_running(self) -> None:
+        if self.pid is not None and self._control is not None:
+            return
+        await self._stop()
+        ours, theirs = channel.pair()
+        ours.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        # From the thread that lives as long as the supervisor: the kernel ties the life of the
+        # server to the thread that started it.
+        self._server = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds, and see above
+            [sys.executable, "-m", "worker.engine.forkserver", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()], env={**os.environ, **_ENVIRONMENT},
+            stdin=subprocess.DEVNULL,
+        )
+        theirs.close()
+        self._control = ours
+        await self._answer(timeout_s=self._start_timeout_s)
+
+    async def _asked(
+        self, kind: str, fields: Mapping[str, Any], fds: list[int], *, timeout_s: float
+    ) -> Mapping[str, Any]:
+        assert self._control is not None, "the fork server does not run"
+        try:
+            for packet in channel.packets(Message(kind=kind, fields=fields)):
+                socket.send_fds(self._control, [packet], fds)
+        except OSError as error:
+            message = f"the fork server has gone: {error}"
+            raise LaunchError(message) from error
+        return await self._answer(timeout_s=timeout_s)
+
+    async def _answer(self, *, timeout_s: float) -> Mapping[str, Any]:
+        assert self._control is not None, "the fork server does not run"
+        assembly = Assembly()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    packet = await loop.sock_recv(self._control, _PACKET_BYTES)
+                    message = assembly.add(packet) if packet else None
+                    if not packet:
+                        raise LaunchError("the fork server has gone")
+                    if message is not None:
+                        return message.fields
+        except TimeoutError as error:
+            text = f"the fork server did not answer within {timeout_s} s"
+            raise LaunchError(text) from error
+
+    async def _stop(self) -> None:
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._server is not None:
+            server, self._server = self._server, None
+            await _reaped(server)
+
+
+async def _reaped(server: "subprocess.Popen[bytes]") -> None:
+    """Wait for the end of `server`, which has lost its socket; kill it if that does not do."""
+    for _ in range(int(_END_TIMEOUT_S / 0.01)):
+        if server.poll() is not None:
+            return
+        await asyncio.sleep(0.01)
+    server.kill()
+    server.wait()

@@ -1,0 +1,178 @@
+"""The loop of rank 0, the only decider: numbers the plans and publishes each one step ahead."""
+
+import ctypes
+import select
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import torch
+
+from worker import flags as flag_registry
+from worker.cache import ring
+from worker.config import InjectedFault
+from worker.engine import flip, follower, reports
+from worker.engine.flip import Flip
+from worker.engine.runtime import Runtime, StepOutcome
+from worker.parallel import plan as step_plan
+from worker.parallel.channel import Channel, Message
+from worker.parallel.plan import Action, Control, StepPlan
+
+
+@dataclass(slots=True, kw_only=True)
+class _Session:
+    """The session as rank 0 plans it, which is one step ahead of what is computed."""
+
+    number: int
+    first_forward_length: int
+    seed: int
+    credits: int
+    cursor: ring.RingCursor
+
+
+class Leader:
+    """Takes commands from the supervisor, decides, publishes, computes, hands latents on."""
+
+    def __init__(  # noqa: PLR0913 - its channels
+        self, runtime: Runtime, flags: Flip, *, supervisor: Channel,
+        followers: dict[int, Channel], decoder: Channel, launch: int,
+    ) -> None:
+        """Take over the channels of rank 0."""
+        self._runtime, self._flip, self._launch = runtime, flags, launch
+        self._supervisor, self._followers, self._decoder = supervisor, followers, decoder
+        self._step = 0
+        self._session: _Session | None = None
+        self._is_ending: int | None = None
+        self._poll = select.poll()
+        for channel in (supervisor, *followers.values(), decoder):
+            self._poll.register(channel.fileno(), select.POLLIN)
+
+    def serve(self) -> NoReturn:
+        """Lead for ever. Raises: PeerLostError, NotANumberError, or what torch raises."""
+        ahead: StepPlan | None = None
+        while True:
+            self._take_messages(wait_ms=0 if ahead or self._has_work() else follower.BEAT_MS)
+            current, ahead = ahead, self._published()
+            if current:
+                self._carried_out(current)
+
+    def _has_work(self) -> bool:
+        session = self._session
+        return (
+            self._is_ending is not None
+            or (session is not None and session.credits > 0)
+            or flip.wants_plan(self._flip, step=self._step)
+        )
+
+    def _take_messages(self, *, wait_ms: int) -> None:
+        self._runtime.line.beat()
+        ready = {fileno for fileno, _ in self._poll.poll(wait_ms)}
+        if self._decoder.fileno() in ready:
+            self._decoder.receive()  # the decoder never talks to rank 0: this is its end of file
+        if self._supervisor.fileno() in ready:
+            self._obey(self._supervisor.receive())
+        for rank, channel in self._followers.items():
+            if channel.fileno() in ready:
+                answer = channel.receive().fields
+                self._flip = flip.answered(
+                    self._flip, generation=answer["generation"], rank=rank, reason=answer["reason"]
+                )
+
+    def _obey(self, message: Message) -> None:
+        fields = message.fields
+        match message.kind:
+            case "start":
+                self._begin(fields)
+            case "credit" if self._session and self._session.number == fields["session"]:
+                self._session.credits += 1
+            case "end" if self._session and self._session.number == fields["session"]:
+                self._session, self._is_ending = None, fields["session"]
+            case "flags":
+                self._flip = flip.requested(
+                    self._flip, fields["flags"], generation=fields["generation"]
+                )
+            case _:
+                follower.answer(self._runtime, self._supervisor, message)
+
+    def _begin(self, fields: Any) -> None:  # noqa: ANN401 - JSON
+        model = self._runtime.config.model
+        self._session = _Session(
+            number=fields["session"], first_forward_length=fields["first_forward_length"],
+            seed=fields["seed"], credits=self._runtime.config.max_chunks_ahead,
+            cursor=ring.RingCursor(window=model.window, reset_period=model.reset_period),
+        )
+
+    def _published(self) -> StepPlan | None:
+        """Decide the next plan and send it to every follower; none if there is nothing to do."""
+        if not self._has_work():
+            return None
+        control = flip.due(self._flip, step=self._step)
+        plan = replace(self._next_action(), control=control)
+        if control is not Control.NONE:
+            word = flag_registry.word(self._flip.wanted)
+            plan = replace(plan, generation=self._flip.generation, word=word)
+        if control is Control.DISCARD:
+            self._tell_refusal()
+        self._flip = flip.published(self._flip, control, step=self._step)
+        for rank, channel in self._followers.items():
+            channel.send_packet(self._packed(plan, rank))
+        self._step += 1
+        return plan
+
+    def _next_action(self) -> StepPlan:
+        plan = StepPlan(launch=self._launch, step=self._step)
+        session = self._session
+        if self._is_ending is not None:
+            plan = replace(plan, action=Action.END, session=self._is_ending)
+            self._is_ending = None
+        elif session and session.credits > 0:
+            cursor = session.cursor
+            plan = replace(
+                plan, action=Action.STEP if cursor.num_frames else Action.START,
+                session=session.number, session_step=cursor.num_frames, seed=session.seed,
+                first_forward_length=session.first_forward_length,
+                slot=cursor.slot, position=cursor.position, shift=cursor.shift,
+            )
+            session.credits -= 1
+            session.cursor = ring.advanced(cursor)
+        return plan
+
+    def _carried_out(self, plan: StepPlan) -> None:
+        outcome = self._runtime.execute(plan)
+        follower.tell(self._runtime, plan, outcome, supervisor=self._supervisor)
+        if plan.control is Control.PREPARE:
+            self._flip = flip.answered(
+                self._flip, generation=plan.generation, rank=0, reason=outcome.refusal
+            )
+        if outcome.latent_GC is not None:
+            self._hand_on(plan, outcome)
+
+    def _hand_on(self, plan: StepPlan, outcome: StepOutcome) -> None:
+        assert outcome.latent_GC is not None, "no latent to hand on"
+        # One reduction and one read a step, after the last pass: a check in every call would make
+        # the host wait for a GPU 240 times.
+        if not torch.isfinite(outcome.latent_GC.sum()).item():
+            message = f"the latent of step {plan.session_step} is not finite"
+            raise reports.NotANumberError(message)
+        fields = {
+            "session": plan.session, "step": plan.session_step,
+            "diffusion_ms": outcome.diffusion_ms, "reduce_ms": outcome.reduce_ms,
+        }
+        latent_GC = outcome.latent_GC.contiguous()
+        latent = ctypes.string_at(latent_GC.data_ptr(), latent_GC.nbytes)
+        self._decoder.send(Message(kind="latent", fields=fields, blobs=(latent,)))
+
+    def _tell_refusal(self) -> None:
+        fields = {
+            "generation": self._flip.generation, "flags": dict(self._flip.wanted),
+            "reason": self._flip.refusal,
+        }
+        self._supervisor.send(Message(kind=reports.REFUSED, fields=fields))
+
+    def _packed(self, plan: StepPlan, rank: int) -> bytes:
+        packet = step_plan.pack(plan)
+        is_corrupt = plan.session != 0 and any(
+            fault.kind is InjectedFault.CORRUPT_PLAN and fault.rank == rank
+            and fault.session_step == plan.session_step
+            for fault in self._runtime.config.faults
+        )
+        return packet[:-1] + bytes((packet[-1] ^ 0xFF,)) if is_corrupt else packet

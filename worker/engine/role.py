@@ -1,0 +1,89 @@
+"""What a freshly forked process becomes: rank 0, another rank, or the decoder. Never returns.
+
+The one place where a process of the group catches everything: it tells the supervisor why it ends,
+and ends at once, so that no other rank waits for it.
+"""
+
+import os
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+import torch
+
+from worker.config import WorkerConfig
+from worker.decode.stage import DecodeStage
+from worker.engine import follower, leader, reports, runtime
+from worker.engine.flip import Flip
+from worker.engine.wiring import Ends
+from worker.parallel.board import Line
+from worker.parallel.channel import Channel, Message, PeerLostError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What every process of a launch is told."""
+
+    config: WorkerConfig
+    launch: int
+    flags: Mapping[str, str]  # full and allowed: the supervisor has checked
+    generation: int
+
+
+def run(ends: Ends, start: Start) -> NoReturn:
+    """Be the process that `ends` names until something ends it."""
+    supervisor = Channel(ends.supervisor, peer="the supervisor")
+    try:
+        torch.set_num_threads(1)
+        with torch.inference_mode():
+            _serve(ends, start, supervisor)
+    except BaseException as error:  # noqa: BLE001 - the worker's loop: told, then the process ends
+        runtime.lift_limit()
+        report = reports.fault(error)
+        if report.kind == "rank_died":
+            traceback.print_exc()
+        _tell(supervisor, report)
+    os._exit(1)
+
+
+def _serve(ends: Ends, start: Start, supervisor: Channel) -> NoReturn:
+    line = Line(ends.board, ends.index)
+    line.beat()
+    if ends.index == ends.num_ranks:
+        _decode(ends, start, supervisor, line)
+    rank = runtime.Runtime(ends, start.config, line)
+    rank.warm_up(start.flags)
+    effective = rank.effective(start.flags, generation=start.generation, step=0)
+    line.beat()
+    supervisor.send(Message(kind=reports.READY, fields=reports.effective_fields(effective)))
+    if ends.index:
+        channel = Channel(ends.plans[0], peer="rank 0")
+        follower.serve(rank, supervisor=supervisor, leader=channel, launch=start.launch)
+    _lead(ends, start, supervisor, rank)
+
+
+def _lead(ends: Ends, start: Start, supervisor: Channel, rank: runtime.Runtime) -> NoReturn:
+    assert ends.latents, "rank 0 has no channel to the decoder"
+    flags = Flip(
+        num_ranks=ends.num_ranks, effective=dict(start.flags), generation=start.generation
+    )
+    followers = {index: Channel(end, peer=f"rank {index}") for index, end in ends.plans.items()}
+    leader.Leader(
+        rank, flags, supervisor=supervisor, followers=followers,
+        decoder=Channel(ends.latents, peer="the decoder"), launch=start.launch,
+    ).serve()
+
+
+def _decode(ends: Ends, start: Start, supervisor: Channel, line: Line) -> NoReturn:
+    assert ends.latents, "the decoder has no channel to rank 0"
+    stage = DecodeStage(start.config, line)
+    supervisor.send(Message(kind=reports.READY))
+    stage.serve(latents=Channel(ends.latents, peer="rank 0"), supervisor=supervisor)
+
+
+def _tell(supervisor: Channel, report: reports.FaultReport) -> None:
+    try:
+        supervisor.send(reports.fault_message(report))
+    except PeerLostError:
+        os._exit(1)

@@ -1,0 +1,90 @@
+"""The kernel switches of this worker: their variants, their fallback, and how a set of them is named.
+
+Knows names only. What a variant does is in `worker.ops`; when it changes, in `worker.engine`.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Applies(StrEnum):
+    """When a variant may change."""
+
+    STEP = "step"
+    SESSION = "session"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One switch. The order of its variants is their number in a step plan: only append."""
+
+    name: str
+    applies: Applies
+    variants: tuple[str, ...]
+    fallback: str
+    demo_variants: frozenset[str] = frozenset()
+
+    def allowed(self, *, has_demo_variants: bool) -> tuple[str, ...]:
+        """The variants that this worker may be asked for."""
+        return tuple(v for v in self.variants if has_demo_variants or v not in self.demo_variants)
+
+
+FUSED_ALLREDUCE = Flag(
+    name="fused_allreduce",
+    applies=Applies.STEP,
+    variants=("nccl", "fused_steady", "fused_all", "fused_small_tiles"),
+    fallback="nccl",
+    demo_variants=frozenset({"fused_small_tiles"}),
+)
+REGISTRY: Mapping[str, Flag] = MappingProxyType({FUSED_ALLREDUCE.name: FUSED_ALLREDUCE})
+WORD_BYTES = 8  # one byte a flag: room for as many flags without a new plan format
+assert len(REGISTRY) <= WORD_BYTES, "a step plan has no room for so many flags"
+
+
+class UnknownFlagError(ValueError):
+    """A flag or a variant that this worker does not have; the message says which it has."""
+
+
+def fallback() -> dict[str, str]:
+    """Every flag at its fallback."""
+    return {flag.name: flag.fallback for flag in REGISTRY.values()}
+
+
+def resolved(flags: Mapping[str, str], *, has_demo_variants: bool) -> dict[str, str]:
+    """The full set that `flags` asks for; what it leaves out is at its fallback.
+
+    Raises: UnknownFlagError naming the flag, the variant and what is allowed.
+    """
+    for name, variant in flags.items():
+        if name not in REGISTRY:
+            message = f"unknown flag {name!r} (variant {variant!r}); allowed: {', '.join(REGISTRY)}"
+            raise UnknownFlagError(message)
+        allowed = REGISTRY[name].allowed(has_demo_variants=has_demo_variants)
+        if variant not in allowed:
+            message = f"flag {name!r} has no variant {variant!r}; allowed: {', '.join(allowed)}"
+            raise UnknownFlagError(message)
+    return fallback() | dict(flags)
+
+
+def digest(flags: Mapping[str, str]) -> str:
+    """A short name for a set of flags; equal sets have equal digests."""
+    text = "\n".join(f"{name}={variant}" for name, variant in sorted(flags.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def word(flags: Mapping[str, str]) -> bytes:
+    """A full set of flags as the bytes of a step plan: the number of each variant in order."""
+    numbers = bytes(flag.variants.index(flags[flag.name]) for flag in REGISTRY.values())
+    return numbers.ljust(WORD_BYTES, b"\0")
+
+
+def from_word(packed: bytes) -> dict[str, str]:
+    """The inverse of `word`. Raises: IndexError for a number that no variant has."""
+    return {
+        flag.name: flag.variants[number]
+        for flag, number in zip(REGISTRY.values(), packed, strict=False)
+    }
