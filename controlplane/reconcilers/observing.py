@@ -1,0 +1,49 @@
+"""Reads everything a plan may look at about one canary, in one transaction."""
+
+from datetime import timedelta
+
+from controlplane.domain import flag as flags
+from controlplane.domain.canary import TERMINAL, Canary, Phase
+from controlplane.domain.observation import Observation, Request, RequestKind
+from controlplane.services import policies
+from controlplane.store import canaries as canary_store
+from controlplane.store import evidence as evidence_store
+from controlplane.store import flags as flag_store
+from controlplane.store import fleets as fleet_store
+from controlplane.store import requests as request_store
+from controlplane.store import workers as worker_store
+from controlplane.store.transaction import Connection
+
+
+def observe(conn: Connection, canary: Canary, *, tick: timedelta) -> Observation:
+    """What is known about `canary` now, its own row read anew."""
+    canary = canary_store.get(conn, name_or_id=canary.id)
+    workers = worker_store.in_fleet(conn, fleet=canary.fleet)
+    return Observation(
+        canary=canary,
+        policy=policies.of_digest(conn, canary.policy_digest),
+        flag=flags.require(flag_store.catalogue(conn), canary.flag),
+        fleet=fleet_store.get(conn, canary.fleet),
+        workers=tuple(w for w in workers if w.hardware == canary.hardware),
+        exposures=canary_store.exposed(conn, canary_id=canary.id),
+        # What its stratum did before it began is neither its merit nor its fault.
+        evidence=evidence_store.of_canary(conn, canary=canary, since=canary.created_at),
+        requests=tuple(
+            Request(id=r.id, kind=RequestKind(r.kind), actor=r.actor, reason=r.reason)
+            for r in request_store.pending(conn, canary_id=canary.id)
+        ),
+        is_next=_is_next(conn, canary),
+        tick=tick,
+    )
+
+
+def _is_next(conn: Connection, canary: Canary) -> bool:
+    """Whether no other canary of the fleet and hardware runs, or waits in front of it."""
+    return not any(
+        other.id != canary.id
+        and other.fleet == canary.fleet
+        and other.hardware == canary.hardware
+        and other.phase not in TERMINAL
+        and (other.phase is not Phase.PENDING or other.created_at < canary.created_at)
+        for other in canary_store.live(conn)
+    )

@@ -1,0 +1,183 @@
+"""Writes what was planned: decision, transition, canary, exposures, desired states, all at once."""
+
+from dataclasses import replace
+from datetime import datetime
+
+import structlog
+
+from controlplane.domain import digest
+from controlplane.domain.canary import Canary, Event, Phase
+from controlplane.domain.desired import Qualification
+from controlplane.domain.evidence import Block, closed_blocks
+from controlplane.domain.fleet import Worker
+from controlplane.domain.observation import Observation, Plan
+from controlplane.ports import NewId
+from controlplane.reconcilers import inputs
+from controlplane.services import desired_states
+from controlplane.store import audit as audit_store
+from controlplane.store import canaries as canary_store
+from controlplane.store import fleets as fleet_store
+from controlplane.store import history
+from controlplane.store import outbox as outbox_store
+from controlplane.store import qualifications as qualification_store
+from controlplane.store import requests as request_store
+from controlplane.store import workers as worker_store
+from controlplane.store.transaction import Connection
+
+_log = structlog.get_logger(__name__)
+
+
+def record(
+    conn: Connection, seen: Observation, planned: Plan, *, new_id: NewId, now: datetime
+) -> tuple[str, ...]:
+    """Record `planned` on top of what was `seen`.
+
+    Returns: ids of the workers whose desired state is another now.
+
+    Raises:
+        StaleVersionError: the canary has moved since it was observed; nothing is recorded.
+    """
+    for answer in planned.answers:
+        request_store.answer(
+            conn, id=answer.request.id, answer=answer.answer, detail=answer.detail, now=now
+        )
+    _save_marks(conn, seen, planned)
+    _append_blocks(conn, seen, now=now)
+    if planned.event is None:
+        if planned.canary != seen.canary:
+            canary_store.save_bake(conn, planned.canary)
+        return ()
+    canary_store.save(conn, planned.canary, expected_version=seen.canary.version)
+    decision_id = _append_decision(conn, seen, planned, new_id=new_id, now=now)
+    _append_transition(conn, seen, planned, decision_id, now=now)
+    _expose(conn, seen, planned, now=now)
+    if planned.canary.phase is Phase.PROMOTED:
+        _promote(conn, planned, now=now)
+    if planned.event is Event.VERIFICATION_SEEN:
+        _settle(conn, seen, planned, now=now)
+    return desired_states.refresh(conn, fleet=planned.canary.fleet, now=now)
+
+
+def _append_decision(
+    conn: Connection, seen: Observation, planned: Plan, *, new_id: NewId, now: datetime
+) -> str | None:
+    if planned.judgement is None:
+        return None
+    decision_id = new_id()
+    considered = inputs.of(seen)
+    history.append_decision(
+        conn,
+        id=decision_id,
+        canary_id=seen.canary.id,
+        verdict=planned.judgement.verdict,
+        gates=inputs.gates(planned.judgement),
+        inputs=considered,
+        digest=digest.digest(considered),
+        now=now,
+    )
+    return decision_id
+
+
+def _append_transition(
+    conn: Connection,
+    seen: Observation,
+    planned: Plan,
+    decision_id: str | None,
+    *,
+    now: datetime,
+) -> None:
+    assert planned.event is not None, "a transition without an event"
+    history.append_transition(
+        conn,
+        canary_id=seen.canary.id,
+        event=planned.event,
+        phase_from=seen.canary.phase,
+        phase_to=planned.canary.phase,
+        step=planned.canary.step,
+        reason=planned.reason,
+        actor=planned.actor,
+        decision_id=decision_id,
+        now=now,
+    )
+    told = {"canary": seen.canary.name, "event": planned.event.value, "reason": planned.reason}
+    audit_store.append(
+        conn,
+        actor=planned.actor,
+        action=f"canary.{planned.event}",
+        target=seen.canary.name,
+        reason=planned.reason,
+        detail=told,
+        now=now,
+    )
+    outbox_store.append(conn, topic="canary", body=told, now=now)
+    _log.info("canary_moved", phase=planned.canary.phase.value, **told)
+
+
+def _save_marks(conn: Connection, seen: Observation, planned: Plan) -> None:
+    before = {(e.worker_id, e.incarnation): e for e in seen.exposures}
+    for exposure in planned.exposures:
+        if before.get((exposure.worker_id, exposure.incarnation)) != exposure:
+            canary_store.save_marks(conn, canary_id=seen.canary.id, exposure=exposure)
+            if exposure.quarantined_at is not None:
+                worker_store.set_quarantined(
+                    conn, worker_id=exposure.worker_id, is_quarantined=True
+                )
+
+
+def _append_blocks(conn: Connection, seen: Observation, *, now: datetime) -> None:
+    for block in _blocks(conn, seen, now=now):
+        history.append_block(conn, canary_id=seen.canary.id, block=block)
+
+
+def _blocks(conn: Connection, seen: Observation, *, now: datetime) -> tuple[Block, ...]:
+    limits = seen.policy.limits
+    return closed_blocks(
+        seen.evidence.sessions,
+        since=seen.canary.created_at,
+        width=limits.block,
+        horizon=limits.outcome_horizon,
+        known=history.known_blocks(conn, canary_id=seen.canary.id),
+        now=now,
+    )
+
+
+def _expose(conn: Connection, seen: Observation, planned: Plan, *, now: datetime) -> None:
+    by_name = {worker.name: worker for worker in seen.workers}
+    for name in planned.expose:
+        worker: Worker = by_name[name]
+        canary_store.expose(
+            conn,
+            canary_id=seen.canary.id,
+            worker_id=worker.id,
+            incarnation=worker.incarnation,
+            now=now,
+        )
+
+
+def _promote(conn: Connection, planned: Plan, *, now: datetime) -> None:
+    canary: Canary = planned.canary
+    fleet = fleet_store.get(conn, canary.fleet)
+    promoted = {**fleet.promoted, canary.flag: canary.variant}
+    fleet_store.save(conn, replace(fleet, promoted=promoted))
+    qualification_store.put(
+        conn,
+        qualification=Qualification(
+            flag=canary.flag,
+            variant=canary.variant,
+            hardware=canary.hardware,
+            stack=canary.stack,
+        ),
+        canary_id=canary.id,
+        actor=planned.actor,
+        reason=planned.reason,
+        now=now,
+    )
+
+
+def _settle(conn: Connection, seen: Observation, planned: Plan, *, now: datetime) -> None:
+    """Close the breakers that the variant opened: its cause is verified to be gone."""
+    verified = {e.worker_id for e in planned.exposures if e.verified_at is not None}
+    reason = f"{seen.canary.name} is rolled back and verified"
+    for worker in seen.workers:
+        if worker.id in verified and worker.trip is not None:
+            worker_store.close_trip(conn, worker_id=worker.id, reason=reason, now=now)

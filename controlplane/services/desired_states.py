@@ -1,0 +1,209 @@
+"""Keeps the stored desired state of each worker equal to what the layers say.
+
+Called in the transaction of whatever changes a layer, so that a decision and the states that follow
+from it are recorded together or not at all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from controlplane.contract.messages import Arm, DesiredState, Experiment, FlagReason
+from controlplane.contract.vocabulary import ARM_CANARY, ARM_CONTROL
+from controlplane.domain import desired
+from controlplane.domain.canary import RUNNING, Canary
+from controlplane.domain.desired import Assignment, Layer, Layers, Resolution
+from controlplane.domain.flag import Flag
+from controlplane.domain.fleet import Fleet, Worker
+from controlplane.services import policies
+from controlplane.store import canaries as canary_store
+from controlplane.store import desired_states as desired_store
+from controlplane.store import flags as flag_store
+from controlplane.store import fleets as fleet_store
+from controlplane.store import history
+from controlplane.store import qualifications as qualification_store
+from controlplane.store import workers as worker_store
+from controlplane.store.transaction import Connection
+
+# A fleet whose promoted variant came without a policy of its own ramps at this pace.
+DEFAULT_FLIPS_PER_MINUTE = 60
+_RAMP_WINDOW = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """Everything that may speak for the workers of one fleet, read in one transaction."""
+
+    fleet: Fleet
+    catalogue: tuple[Flag, ...]
+    qualifications: frozenset[desired.Qualification]
+    assignments: Mapping[str, Assignment]  # worker id -> the canary it is exposed to
+    workers: tuple[Worker, ...]
+
+    def resolve(self, worker: Worker, *, now: datetime) -> Resolution:
+        """What `worker` should run, by its layers."""
+        layers = Layers(
+            fleet=self.fleet,
+            qualifications=self.qualifications,
+            assignment=self.assignments.get(worker.id),
+        )
+        return desired.resolve(worker, catalogue=self.catalogue, layers=layers, now=now)
+
+
+def situation(conn: Connection, *, fleet: str) -> Situation:
+    """Read what the desired states of `fleet` follow from.
+
+    Raises:
+        NotFoundError: no fleet of that name.
+    """
+    return Situation(
+        fleet=fleet_store.get(conn, fleet),
+        catalogue=flag_store.catalogue(conn),
+        qualifications=qualification_store.valid(conn),
+        assignments=_assignments(conn, fleet=fleet),
+        workers=worker_store.in_fleet(conn, fleet=fleet),
+    )
+
+
+def refresh(conn: Connection, *, fleet: str, now: datetime) -> tuple[str, ...]:
+    """Write the desired states of `fleet` that are no longer what the layers say.
+
+    Towards the fallback everything is written at once; towards a promoted variant no more workers a
+    minute than the ramp allows, the rest stay for a later call.
+
+    Returns: ids of the workers whose desired state is another now.
+
+    Raises:
+        NotFoundError: no fleet of that name.
+    """
+    seen = situation(conn, fleet=fleet)
+    num_left = _ramp_left(conn, seen, now=now)
+    changed = []
+    for worker in seen.workers:
+        resolution = seen.resolve(worker, now=now)
+        stored = desired_store.get(conn, worker_id=worker.id)
+        wanted = _message(worker, resolution)
+        if stored is not None and _is_same(stored.desired, wanted):
+            continue
+        is_ramped = _is_ramped(worker, resolution, seen.catalogue)
+        if is_ramped and num_left <= 0:
+            continue
+        num_left -= is_ramped
+        _write(conn, worker, resolution, wanted, now=now)
+        changed.append(worker.id)
+    return tuple(changed)
+
+
+def _write(
+    conn: Connection,
+    worker: Worker,
+    resolution: Resolution,
+    wanted: DesiredState,
+    *,
+    now: datetime,
+) -> None:
+    generation = desired_store.next_generation(conn, worker_id=worker.id)
+    experiment = resolution.experiment
+    desired_store.put(
+        conn,
+        worker_id=worker.id,
+        desired=wanted.model_copy(update={"generation": generation}),
+        canary_id=experiment.canary if experiment else None,
+        now=now,
+    )
+    highest = max(resolution.choices, key=lambda choice: list(Layer).index(choice.layer))
+    history.append_flip(
+        conn,
+        worker_id=worker.id,
+        generation=generation,
+        flags_from=worker.desired_flags,
+        flags_to=resolution.flags,
+        layer=highest.layer,
+        reason=highest.reason,
+        now=now,
+    )
+
+
+def _assignments(conn: Connection, *, fleet: str) -> dict[str, Assignment]:
+    assignments = {}
+    for canary in canary_store.live(conn):
+        if canary.fleet != fleet or canary.phase not in RUNNING:
+            continue
+        assignment = _assignment(conn, canary)
+        for exposure in canary_store.exposed(conn, canary_id=canary.id):
+            assignments[exposure.worker_id] = assignment
+    return assignments
+
+
+def _assignment(conn: Connection, canary: Canary) -> Assignment:
+    step = policies.of_digest(conn, canary.policy_digest).steps[canary.step]
+    return Assignment(
+        canary=canary.id,
+        name=canary.name,
+        salt=canary.salt,
+        flag=canary.flag,
+        variant=canary.variant,
+        arm_share=step.arm_share,
+        traffic=step.traffic,
+    )
+
+
+def _message(worker: Worker, resolution: Resolution) -> DesiredState:
+    return DesiredState(
+        fleet=worker.fleet,
+        worker=worker.name,
+        generation=0,  # given when it is written
+        flags=resolution.flags,
+        experiment=_experiment(resolution),
+        is_admitting=not (worker.is_cordoned or worker.is_quarantined),
+        reasons=[
+            FlagReason(flag=c.flag, variant=c.variant, layer=c.layer, reason=c.reason)
+            for c in resolution.choices
+        ],
+    )
+
+
+def _experiment(resolution: Resolution) -> Experiment | None:
+    assigned = resolution.experiment
+    if assigned is None:
+        return None
+    share = assigned.arm_share
+    canary = Arm(
+        name=ARM_CANARY, share=share, flags={**resolution.flags, assigned.flag: assigned.variant}
+    )
+    control = Arm(name=ARM_CONTROL, share=1 - share, flags=resolution.flags)
+    return Experiment(
+        canary=assigned.canary,
+        salt=assigned.salt,
+        traffic="synthetic" if assigned.traffic == "synthetic" else "live",
+        arms=[canary] if share >= 1 else [canary, control],
+    )
+
+
+def _is_same(stored: DesiredState, wanted: DesiredState) -> bool:
+    # Reasons are words about the same state: a new wording is no reason to flip or to wake anyone.
+    ignored = {"generation", "reasons", "lease_s"}
+    return stored.model_dump(exclude=ignored) == wanted.model_dump(exclude=ignored)
+
+
+def _is_ramped(worker: Worker, resolution: Resolution, catalogue: Sequence[Flag]) -> bool:
+    fallback = {flag.name: flag.fallback_on(worker.hardware) for flag in catalogue}
+    return any(
+        choice.layer is Layer.PROMOTED
+        and choice.variant != fallback[choice.flag]
+        and worker.desired_flags.get(choice.flag) != choice.variant
+        for choice in resolution.choices
+    )
+
+
+def _ramp_left(conn: Connection, seen: Situation, *, now: datetime) -> int:
+    limits = [
+        policies.of_digest(conn, canary.policy_digest).limits.max_flips_per_minute
+        for canary in canary_store.promoted(conn, fleet=seen.fleet.name)
+        if seen.fleet.promoted.get(canary.flag) == canary.variant
+    ]
+    limit = min(limits, default=DEFAULT_FLIPS_PER_MINUTE)
+    num_made = history.num_flips(
+        conn, fleet=seen.fleet.name, layer=Layer.PROMOTED, since=now - _RAMP_WINDOW
+    )
+    return limit - num_made
