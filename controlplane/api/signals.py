@@ -14,6 +14,7 @@ class Signals:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.is_closed = False  # held calls answer at once
         self._waiting: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
 
     def notify(self, topic: str) -> None:
@@ -22,6 +23,14 @@ class Signals:
             waiting = tuple(self._waiting.get(topic, ()))
         for loop, event in waiting:
             _set(loop, event)
+
+    def close(self) -> None:
+        """Wake every waiter, for good: the process stops."""
+        self.is_closed = True
+        with self._lock:
+            topics = tuple(self._waiting)
+        for topic in topics:
+            self.notify(topic)
 
     @contextmanager
     def subscription(self, topic: str) -> Iterator[asyncio.Event]:

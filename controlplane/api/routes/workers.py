@@ -1,0 +1,122 @@
+"""Control facts of workers: registration, desired state, what is effective, breaker trips.
+
+Only the held-open call is `async`; it waits on a signal and reads through the thread pool.
+"""
+
+from typing import Annotated
+
+import anyio
+from fastapi import APIRouter, Body, Response
+from starlette.concurrency import run_in_threadpool
+
+from controlplane.api import auth, signals
+from controlplane.api.context import Context, Here
+from controlplane.api.schemas import (
+    EffectiveBody,
+    GenerationQuery,
+    IncarnationQuery,
+    NamePath,
+    RegistrationBody,
+    TripBody,
+)
+from controlplane.contract.messages import DesiredState
+from controlplane.domain import errors
+from controlplane.services import workers
+
+router = APIRouter(prefix="/v1/fleets/{fleet}/workers/{worker}", tags=["workers"])
+NO_CONTENT = 204
+# A lease that is renewed must reach the worker well before the old one ends.
+LEASE_PART = 3
+
+
+@router.post("/registration", response_model_exclude_none=True)
+def register(
+    fleet: NamePath,
+    worker: NamePath,
+    body: Annotated[RegistrationBody, Body()],
+    here: Here,
+    _: auth.Worker,
+) -> DesiredState:
+    """Begin one life of a worker's processes."""
+    _check_same("fleet", fleet, body.fleet)
+    _check_same("worker", worker, body.worker)
+    with here.database.write() as conn:
+        state = workers.register(conn, body, now=here.clock.now(), new_id=here.new_id)
+    here.nudge()
+    return state
+
+
+@router.get("/desired", response_model_exclude_none=True)
+async def desired(
+    fleet: NamePath,
+    worker: NamePath,
+    after: GenerationQuery,
+    incarnation: IncarnationQuery,
+    here: Here,
+    _: auth.Worker,
+) -> DesiredState:
+    """What the control plane wants; held open until its generation differs from `after`."""
+    hearing = workers.Hearing(fleet=fleet, worker=worker, incarnation=incarnation)
+    worker_id = await run_in_threadpool(_heard, here, hearing)
+    began_at = anyio.current_time()
+    hold_s = _hold_s(here)
+    with here.signals.subscription(f"worker:{worker_id}") as changed:
+        while True:  # bounded by `hold_s`
+            state = await run_in_threadpool(_state, here, hearing)
+            if state.lease_s is not None:
+                hold_s = min(hold_s, state.lease_s / LEASE_PART)
+            left_s = hold_s - (anyio.current_time() - began_at)
+            if state.generation != after or left_s <= 0 or here.signals.is_closed:
+                return state
+            await signals.wait(changed, timeout_s=min(left_s, here.settings.poll_s))
+
+
+@router.post("/effective", status_code=NO_CONTENT, response_class=Response)
+def effective(
+    fleet: NamePath,
+    worker: NamePath,
+    body: Annotated[EffectiveBody, Body()],
+    here: Here,
+    _: auth.Worker,
+) -> None:
+    """Take what every rank runs."""
+    with here.database.write() as conn:
+        workers.take_effective(conn, body, fleet=fleet, worker=worker, now=here.clock.now())
+    here.nudge()
+
+
+@router.post("/trips", status_code=NO_CONTENT, response_class=Response)
+def trip(
+    fleet: NamePath,
+    worker: NamePath,
+    body: Annotated[TripBody, Body()],
+    here: Here,
+    _: auth.Worker,
+) -> None:
+    """Take that the worker went to its fallback by itself."""
+    with here.database.write() as conn:
+        woken = workers.take_trip(conn, body, fleet=fleet, worker=worker, now=here.clock.now())
+    for worker_id in woken:
+        here.signals.notify(f"worker:{worker_id}")
+    here.nudge()
+
+
+def _hold_s(here: Context) -> float:
+    jitter_s = here.settings.hold_jitter_s
+    # Jitter keeps five thousand calls from coming back in the same second after a restart.
+    return max(0.0, here.settings.hold_s + here.randomness.uniform(-jitter_s, jitter_s))
+
+
+def _heard(here: Context, hearing: workers.Hearing) -> str:
+    with here.database.write() as conn:
+        return workers.hear(conn, hearing, now=here.clock.now())
+
+
+def _state(here: Context, hearing: workers.Hearing) -> DesiredState:
+    with here.database.read() as conn:
+        return workers.desired(conn, hearing, now=here.clock.now())
+
+
+def _check_same(key: str, in_path: str, in_body: str) -> None:
+    if in_path != in_body:
+        raise errors.InvalidValueError(key, in_body, allowed=f"the path's own: {in_path}")
