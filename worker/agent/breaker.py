@@ -5,10 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """Which generations may not run here again: they tripped, or their lease lapsed.
-
-    A lapse is remembered in the same way as a trip: resuming needs a newer generation in both cases.
-    """
+    """Which generations may not run here again; a lapse closes one just as a trip does."""
 
     tripped_generation: int = 0  # 0: never
     lapsed_generation: int = 0

@@ -66,6 +66,14 @@ def needs_nothing(_entries: Sequence[Entry]) -> frozenset[int]:
     return frozenset()
 
 
+def num_undelivered(folder: Path) -> int:
+    """How many entries of the spool in `folder` wait for delivery; only reads."""
+    path = folder / FILE_NAME
+    cursor = _stored_cursor(folder / CURSOR_NAME)
+    entries, _ = _scan(path.read_bytes() if path.exists() else b"")
+    return sum(entry.number > cursor for entry in entries)
+
+
 class Spool:
     """The file, its cursor and an index in memory. Safe to use from several threads."""
 
@@ -84,7 +92,7 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True)
         found, whole_bytes = _scan(self._path.read_bytes() if self._path.exists() else b"")
         self._index = [_place(entry) for entry in found]
-        self._cursor = self._read_cursor()
+        self._cursor = _stored_cursor(self._cursor_path)
         self._next_number = max(self._cursor, found[-1].number if found else 0) + 1
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self._size_bytes = whole_bytes
@@ -209,14 +217,6 @@ class Spool:
             logger.warning("spool_tail_cut num_bytes=%d", torn_bytes)
             os.ftruncate(self._file, whole_bytes)
 
-    def _read_cursor(self) -> int:
-        """The stored cursor; without a readable one all is sent again, which does no harm."""
-        if not self._cursor_path.exists():
-            return 0
-        content = self._cursor_path.read_bytes()
-        number = int.from_bytes(content[:8], "little")
-        return number if content == _encoded_cursor(number) else 0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
@@ -239,6 +239,15 @@ def _encoded(entry: Entry) -> bytes:
 def _encoded_cursor(number: int) -> bytes:
     content = number.to_bytes(8, "little")
     return content + zlib.crc32(content).to_bytes(4, "little")
+
+
+def _stored_cursor(path: Path) -> int:
+    """The cursor in the file; without a readable one all is sent again, which does no harm."""
+    if not path.exists():
+        return 0
+    content = path.read_bytes()
+    number = int.from_bytes(content[:8], "little")
+    return number if content == _encoded_cursor(number) else 0
 
 
 def _scan(content: bytes) -> tuple[list[Entry], int]:

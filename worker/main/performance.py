@@ -1,0 +1,101 @@
+"""One session on the engine: what the server streams, what the agent records."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import cast
+
+from controlplane.contract.records import SessionEnded
+from controlplane.contract.vocabulary import Outcome, Reason
+from worker.agent.measure import Parts
+from worker.agent.sessions import Session
+from worker.engine.api import Chunk, Engine, Fault
+from worker.server import Ending, Request
+
+# A group that dies ends the stream and tells its fault in another queue; the two may cross.
+FAULT_WAIT_S = 3.0
+
+
+class EnginePerformance:
+    """Streams a session from the engine and ends it with the reason the engine gave."""
+
+    def __init__(self, engine: Engine, session: Session, request: Request) -> None:
+        self._engine = engine
+        self._session = session
+        self._request = request
+        self._fault: Fault | None = None
+        self._has_fault = asyncio.Event()
+
+    @property
+    def session(self) -> str:
+        """Id of the session."""
+        return self._session.id
+
+    @property
+    def flags(self) -> Mapping[str, str]:
+        """Flags drawn for it."""
+        return self._session.flags
+
+    def chunks(self) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
+        """The chunks in order; leaving the context frees the engine."""
+        chunks = self._engine.chunks(
+            self._session.id,
+            first_forward_length=self._request.first_forward_length,
+            seed=self._request.seed,
+        )
+        # The port says iterator; closing it is part of its contract, so it is a generator.
+        return aclosing(cast("_Closable", chunks))
+
+    def send_began(self) -> None:
+        """A write to the viewer begins."""
+        self._session.send_began()
+
+    def send_ended(self) -> None:
+        """The write has returned."""
+        self._session.send_ended()
+
+    def deliver(self, chunk: Chunk) -> None:
+        """The last frame of `chunk` has just been handed over."""
+        parts = Parts(
+            diffusion_ms=chunk.parts.diffusion_ms,
+            reduce_ms=chunk.parts.reduce_ms,
+            decoder_ms=chunk.parts.decoder_ms,
+            encode_ms=chunk.parts.encode_ms,
+        )
+        self._session.deliver(num_frames=len(chunk.frames), parts=parts)
+
+    def note_fault(self, fault: Fault) -> None:
+        """The group that computed this session is gone."""
+        self._fault = fault
+        self._has_fault.set()
+
+    async def finish(self, ending: Ending) -> SessionEnded:
+        """End the session and put its last record in the spool."""
+        if ending is Ending.STREAM_ENDED:
+            await self._wait_for_fault()
+        # A fault that was told while the viewer left is still how the session ended.
+        if self._fault is not None:
+            reason = Reason(self._fault.kind.value)
+            return self._session.end(Outcome.FAILED, reason=reason, detail=self._fault.detail)
+        match ending:
+            case Ending.VIEWER_LEFT:
+                return self._session.end(Outcome.COMPLETED)
+            case Ending.DRAINED:
+                return self._session.end(Outcome.COMPLETED, reason=Reason.DRAINED)
+            case Ending.STREAM_ENDED:
+                return self._session.end(Outcome.FAILED, detail="the engine yields no more chunks")
+
+    async def _wait_for_fault(self) -> None:
+        try:
+            async with asyncio.timeout(FAULT_WAIT_S):
+                await self._has_fault.wait()
+        except TimeoutError:
+            return
+
+
+class _Closable(AsyncIterator[Chunk]):
+    """An iterator of chunks that can be closed."""
+
+    async def aclose(self) -> None:
+        """End the session on the engine."""
+        raise NotImplementedError

@@ -1,0 +1,243 @@
+"""The supervisor: keeps a worker's promises to the control plane while the engine computes.
+
+One asyncio loop. Follows what the agent wants, answers the engine's faults at once and by itself,
+and is the stage of the viewers' server. Never blocks on the network: that is the agent's part.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from controlplane.contract.records import LengthBytes
+from controlplane.contract.vocabulary import Reason
+from worker.agent.agent import Agent, NotAdmittingError
+from worker.agent.intent import Wanted
+from worker.agent.retry import Backoff
+from worker.agent.spool import SpoolFullError
+from worker.engine.api import Effective, Engine, Event, Fault, FlagsRefused
+from worker.main.flips import Flips
+from worker.main.performance import EnginePerformance
+from worker.server import Performance, Refusal, RefusalCode, Request
+
+# A flip takes two steps; a session that waits longer starts, and counts what it ran.
+FLIP_WAIT_S = 2.0
+# A group that ran this long without a fault has recovered: the next restart is at once again.
+HEALTHY_AFTER_S = 30.0
+FIRST_RESTART_WAIT_S = 0.5
+LONGEST_RESTART_WAIT_S = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """Owns the engine; the stage of the viewers' server."""
+
+    def __init__(  # noqa: PLR0913 - wiring, keywords only
+        self,
+        engine: Engine,
+        agent: Agent,
+        *,
+        length_bounds: tuple[int, int],
+        window_s: float,
+        start_errors: tuple[type[Exception], ...] = (),
+        randomness: random.Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`start_errors` are what the engine raises when a group cannot be brought up."""
+        self._engine = engine
+        self._agent = agent
+        self._flips = Flips(engine)
+        self._length_bounds = length_bounds
+        self._window_s = window_s
+        self._start_errors = start_errors
+        self._clock = clock
+        self._backoff = Backoff(
+            randomness or random.SystemRandom(),
+            first_s=FIRST_RESTART_WAIT_S,
+            limit_s=LONGEST_RESTART_WAIT_S,
+        )
+        self._performance: EnginePerformance | None = None
+        self._is_up = False
+        self._has_started = False
+        self._up_since = 0.0
+        self._num_faults_in_row = 0
+        self._bring_up_task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.draining = asyncio.Event()
+        self.has_tried = asyncio.Event()  # the engine is up, or its first start has failed
+
+    # The stage of the server.
+
+    def refusal(self) -> Refusal | None:
+        """Why no session may start now."""
+        if self._agent.refusal:
+            return Refusal(RefusalCode.NOT_ADMITTING, self._agent.refusal)
+        if not self._is_up:
+            return Refusal(RefusalCode.NOT_READY, "the engine is starting")
+        return None
+
+    async def begin(self, request: Request) -> Performance:
+        """Open the session, and wait a little for its flags before the first forward.
+
+        Raises: Refusal.
+        """
+        self._check_length(request.first_forward_length)
+        try:
+            session = self._agent.open_session(
+                first_forward_length=request.first_forward_length,
+                session_id=request.session,
+                is_synthetic=request.is_synthetic,
+            )
+        except (NotAdmittingError, SpoolFullError) as error:
+            raise Refusal(RefusalCode.NOT_ADMITTING, str(error)) from error
+        except ValueError as error:
+            raise Refusal(RefusalCode.BAD_REQUEST, str(error)) from error
+        self._performance = EnginePerformance(self._engine, session, request)
+        wanted = self._agent.wanted
+        self.follow()
+        if not await self._flips.wait_for(wanted.flags, timeout_s=FLIP_WAIT_S):
+            logger.warning("session_started_before_flip session=%s", session.id)
+        return self._performance
+
+    # What the wiring runs.
+
+    async def bring_up(self) -> None:
+        """Start the engine's group, or a new one after a fault; repeated until one is up."""
+        while not self._is_up:
+            await self._wait_before_restart()
+            # Looked up after the wait: the control plane may have spoken meanwhile.
+            wanted = self._agent.wanted
+            number = self._flips.next_number(wanted)
+            launch = self._engine.restart if self._has_started else self._engine.start
+            try:
+                effective = await launch(wanted.flags, generation=number)
+            except self._start_errors as error:
+                self._on_start_failed(wanted, error)
+                self.has_tried.set()
+                continue
+            self._has_started = True
+            self._is_up = True
+            self._up_since = self._clock()
+            await self._on_effective(effective)
+            self.has_tried.set()
+        self.follow()
+
+    async def watch_engine(self) -> None:
+        """Answer the engine's events, in order, for ever."""
+        async for event in self._engine.events():
+            await self._on_event(event)
+
+    async def report_process(self) -> None:
+        """Put a process window in the spool, again and again."""
+        while True:
+            await asyncio.sleep(self._window_s)
+            if self._is_up:
+                await self._write_process_window()
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> Callable[[Wanted], None]:
+        """What the agent calls, from its threads, when something else is wanted."""
+        self._loop = loop
+        return lambda _wanted: self._call_from_thread()
+
+    def follow(self) -> None:
+        """Ask the engine for what is wanted now, and end the session if the worker drains."""
+        if self._agent.is_draining:
+            self.draining.set()
+        else:
+            self.draining.clear()
+        if self._is_up:
+            self._flips.request(self._agent.wanted)
+
+    def drain(self) -> None:
+        """Take no session any more and end the one that runs."""
+        self._agent.drain()
+        self.draining.set()
+
+    async def stop(self) -> None:
+        """End the engine's processes."""
+        self._is_up = False
+        if self._bring_up_task is not None:
+            self._bring_up_task.cancel()
+            await asyncio.gather(self._bring_up_task, return_exceptions=True)
+        await self._engine.stop()
+
+    # The inside.
+
+    async def _on_event(self, event: Event) -> None:
+        match event:
+            case Effective():
+                await self._on_effective(event)
+            case FlagsRefused():
+                await self._flips.note_refused(event)
+                generation = self._flips.generation_of(event.generation)
+                self._agent.report_refused(event.reason, generation=generation)
+            case Fault():
+                self._on_fault(event)
+
+    async def _on_effective(self, effective: Effective) -> None:
+        ranks = await self._flips.note_effective(effective)
+        self._agent.report_effective(
+            effective.flags,
+            generation=self._flips.generation_of(effective.generation),
+            ranks=ranks,
+        )
+
+    def _on_fault(self, fault: Fault) -> None:
+        """Go to the fallback and bring up a new group, without asking anyone."""
+        self._is_up = False
+        self._num_faults_in_row += 1
+        # The trip before the session ends: it looks up the session's experiment.
+        self._agent.trip(
+            Reason(fault.kind.value),
+            flags=fault.flags,
+            rank=fault.rank,
+            session=fault.session,
+            detail=fault.detail,
+        )
+        if self._performance is not None and fault.session == self._performance.session:
+            self._performance.note_fault(fault)
+        self._bring_up_task = asyncio.create_task(self.bring_up())
+
+    def _on_start_failed(self, wanted: Wanted, error: Exception) -> None:
+        self._num_faults_in_row += 1
+        logger.error("engine_start_failed generation=%d reason=%s", wanted.generation, error)
+        self._agent.trip(Reason.RANK_DIED, flags=wanted.flags, detail=str(error))
+
+    async def _wait_before_restart(self) -> None:
+        """Not at all before the first restart; longer and longer while faults follow each other."""
+        if self._is_healthy_since_long():
+            self._num_faults_in_row = 1
+            self._backoff.reset()
+        if self._num_faults_in_row > 1:
+            await asyncio.sleep(self._backoff.next_s())
+
+    def _is_healthy_since_long(self) -> bool:
+        return self._has_started and self._clock() - self._up_since > HEALTHY_AFTER_S
+
+    async def _write_process_window(self) -> None:
+        memory = await self._engine.memory()
+        lengths = [
+            LengthBytes(length=length, retained_bytes=retained)
+            for length, retained in sorted(memory.retained_by_length.items())
+        ]
+        self._agent.write_process_window(
+            {
+                "resident_bytes": memory.resident_bytes,
+                "limit_bytes": memory.limit_bytes,
+                "flag_bytes": dict(memory.flag_bytes),
+                "lengths": lengths,
+            }
+        )
+
+    def _check_length(self, length: int) -> None:
+        low, high = self._length_bounds
+        if not low <= length <= high:
+            reason = f"first_forward_length is {length}, allowed: {low} to {high}"
+            raise Refusal(RefusalCode.BAD_REQUEST, reason)
+
+    def _call_from_thread(self) -> None:
+        assert self._loop is not None, "the agent starts after the loop is attached"
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.follow)

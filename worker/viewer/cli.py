@@ -1,0 +1,89 @@
+"""`python -m worker.viewer --url ws://HOST:PORT --sessions N --seconds S --lengths A,B --json`."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from controlplane.contract import vocabulary
+from worker.viewer import drive
+from worker.viewer.drive import Plan, Summary
+from worker.viewer.session import Seen
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command; ends the process with 1 if a session never began."""
+    options = _parser().parse_args(arguments)
+    plan = Plan(
+        num_sessions=options.sessions,
+        seconds=options.seconds,
+        lengths=options.lengths,
+        seed=options.seed,
+        patience_s=options.patience,
+    )
+    summary = asyncio.run(drive.drive(options.url, plan))
+    _say(json.dumps(report(summary), indent=1) if options.json else _sentences(summary))
+    sys.exit(1 if summary.errors else 0)
+
+
+def report(summary: Summary) -> dict[str, Any]:
+    """The summary as JSON values."""
+    rates = [seen.fps for seen in summary.seen if seen.fps is not None]
+    return {
+        "num_sessions": len(summary.seen),
+        "num_slow": sum(vocabulary.is_slow(fps) for fps in rates),
+        "lowest_fps": min(rates, default=None),
+        "errors": summary.errors,
+        "sessions": [_session_fields(seen) for seen in summary.seen],
+    }
+
+
+def _session_fields(seen: Seen) -> dict[str, Any]:
+    return {
+        "session": seen.session,
+        "first_forward_length": seen.first_forward_length,
+        "flags": dict(seen.flags),
+        "fps": seen.fps,
+        "num_frames": seen.num_frames,
+        "num_first_chunk_frames": seen.num_first_chunk_frames,
+        "streamed_s": seen.streamed_s,
+        "first_frame_ms": seen.first_frame_ms,
+        "longest_gap_ms": seen.longest_gap_ms,
+        "outcome": seen.outcome,
+        "reason": seen.reason,
+    }
+
+
+def _sentences(summary: Summary) -> str:
+    lines = [
+        f"{seen.session}  {_rate(seen)}  {seen.num_frames} frames  {seen.outcome}"
+        for seen in summary.seen
+    ]
+    return "\n".join([*lines, *(f"never began: {error}" for error in summary.errors)])
+
+
+def _rate(seen: Seen) -> str:
+    return "no rate" if seen.fps is None else f"{seen.fps:.2f} fps"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m worker.viewer", description=__doc__)
+    parser.add_argument("--url", required=True, help="ws://HOST:PORT of a worker")
+    parser.add_argument("--sessions", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=5.0, help="to watch of each session")
+    parser.add_argument("--lengths", type=_lengths, default=[16], help="tokens, e.g. 8,40,128")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds to ask a busy worker")
+    parser.add_argument("--json", action="store_true")
+    return parser
+
+
+def _lengths(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _say(text: str) -> None:
+    """The one place where the command speaks."""
+    sys.stdout.write(f"{text}\n")
