@@ -59,8 +59,10 @@ class Table:
         return table(self.fields.get(name), path=self.key(name), allowed=allowed)
 
     def named(self, name: str) -> Iterator[tuple[str, object]]:
-        """Entries of the mapping under `name`, whose keys are names chosen by the author."""
+        """Entries of the mapping under `name`, whose keys the author chose: one or more."""
         entries = _mapping(self.fields.get(name), path=self.key(name))
+        if not entries:
+            raise self.refusal(name, allowed="a table with one entry or more")
         for entry in entries:
             check_name(entry, key=f"{self.key(name)}.{entry}")
         yield from entries.items()
@@ -177,7 +179,7 @@ def table(value: object, *, path: str, allowed: Collection[str]) -> Table:
     fields = _mapping(value, path=path)
     for name in fields:
         if name not in allowed:
-            key = f"{path}.{name}" if path else name
+            key = f"{path}.{name}" if path else name or "''"
             raise InvalidValueError(key, fields[name], allowed=f"the keys {one_of(allowed)}")
     return Table(fields, path)
 

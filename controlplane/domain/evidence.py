@@ -1,4 +1,4 @@
-"""What a canary is judged on: sessions, memory and trips, as they were received; and blocks of them."""
+"""What a canary is judged on: sessions, memory and trips, as they came in; and blocks of them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

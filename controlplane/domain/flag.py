@@ -101,20 +101,19 @@ def _parse_flag(name: str, body: object, *, path: str) -> Flag:
         _parse_variant(variant, variant_body, path=f"{path}.variants.{variant}")
         for variant, variant_body in fields.named("variants")
     )
-    words = [variant.name for variant in variants]
+    # What exists to be caught is neither an oracle nor a place to fall back to.
+    words = [variant.name for variant in variants if not variant.is_canary_only]
     return Flag(
         name=name,
         summary=fields.text("summary"),
         applies=Applies(fields.word("applies", list(Applies))),
         plain=fields.word("plain", words),
         variants=variants,
-        fallback=_parse_fallback(fields, variants=variants),
+        fallback=_parse_fallback(fields, words=words),
     )
 
 
-def _parse_fallback(fields: Table, *, variants: Sequence[Variant]) -> Mapping[str, str]:
-    """Variants that may be fallen back to: none that must never be promoted is one of them."""
-    words = [variant.name for variant in variants if not variant.is_canary_only]
+def _parse_fallback(fields: Table, *, words: Sequence[str]) -> Mapping[str, str]:
     profiles = fields.fields.get("fallback")
     if not isinstance(profiles, Mapping) or ANY_HARDWARE not in profiles:
         raise fields.refusal("fallback", allowed=f"a table with the key {ANY_HARDWARE!r}")

@@ -1,0 +1,337 @@
+"""What a policy document may say, what is refused, and the canonical form that is signed off."""
+
+import copy
+import json
+import math
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.domain import policy_document
+from controlplane.domain.errors import InvalidValueError
+from controlplane.domain.flag import Applies, Flag, Variant
+from controlplane.domain.policy import HardStop, Limits, Policy, Traffic
+from tests.domain import build
+from tests.domain.build import document
+
+
+def step(**changes: object) -> dict[str, object]:
+    return {"name": "one", "workers": 1, "bake": "10s", "least_sessions": 2, **changes}
+
+
+def gate(index: int, **changes: object) -> list[dict[str, object]]:
+    """The gates of the document, one of them changed; None takes a key away."""
+    gates: list[dict[str, Any]] = copy.deepcopy(document()["gates"])
+    merged = {**gates[index], **changes}
+    gates[index] = {key: value for key, value in merged.items() if value is not None}
+    return list(gates)
+
+
+FRESHNESS = {"gate": "freshness", "metric": "record_age", "at_most": "15s"}
+
+
+def test_a_document_is_read_as_it_says() -> None:
+    steps = [
+        step(traffic="synthetic", bake="15h"),
+        step(name="two", workers="12.5%", arm_share="50%"),
+    ]
+    policy = build.policy(steps=steps, limits={"lease": "10s"})
+    first, second = policy.steps
+    assert (first.traffic, first.bake) == (Traffic.SYNTHETIC, timedelta(hours=15))
+    assert first.workers.number == 1
+    assert second.workers.share == Fraction(1, 8)
+    assert (second.traffic, second.arm_share) == (Traffic.LIVE, 0.5)
+    assert policy.gates.floor is not None
+    assert policy.gates.floor.at_least == 24.0
+    assert policy.gates.freshness.at_most == timedelta(seconds=15)
+    assert policy.limits == Limits(lease=timedelta(seconds=10))
+
+
+def test_hard_stops_that_are_not_named_are_all_of_them() -> None:
+    assert build.policy().hard_stops == frozenset(HardStop)
+    assert build.policy(hard_stops=["nan"]).hard_stops == {HardStop.NAN}
+
+
+REFUSED: list[tuple[dict[str, object], str]] = [
+    ({"colour": "red"}, "colour"),
+    ({"policy": 2}, "policy"),
+    ({"policy": True}, "policy"),
+    ({"policy": None}, "policy"),
+    ({"name": "Not A Name"}, "name"),
+    ({"name": None}, "name"),
+    ({"summary": 1}, "summary"),
+    ({"flag": "decoder"}, "flag"),
+    ({"flag": ["fused_allreduce"]}, "flag"),
+    ({"steps": None}, "steps"),
+    ({"steps": []}, "steps"),
+    ({"steps": {}}, "steps"),
+    ({"steps": [step(name=f"s{number}") for number in range(21)]}, "steps"),
+    ({"steps": ["one"]}, "steps[0]"),
+    ({"steps": [step(), step()]}, "steps[1].name"),
+    ({"steps": [step(pause="1s")]}, "steps[0].pause"),
+    ({"steps": [step(workers=0)]}, "steps[0].workers"),
+    ({"steps": [step(workers=-1)]}, "steps[0].workers"),
+    ({"steps": [step(workers=True)]}, "steps[0].workers"),
+    ({"steps": [step(workers=1.0)]}, "steps[0].workers"),
+    ({"steps": [step(workers="51%")]}, "steps[0].workers"),
+    ({"steps": [step(workers="1")]}, "steps[0].workers"),
+    ({"steps": [step(workers=10**400)]}, "steps[0].workers"),
+    ({"steps": [step(traffic="shadow")]}, "steps[0].traffic"),
+    ({"steps": [step(arm_share="0%")]}, "steps[0].arm_share"),
+    ({"steps": [step(arm_share=0.5)]}, "steps[0].arm_share"),
+    ({"steps": [step(bake="10")]}, "steps[0].bake"),
+    ({"steps": [step(bake="0s")]}, "steps[0].bake"),
+    ({"steps": [step(bake="400d")]}, "steps[0].bake"),
+    ({"steps": [step(bake=10)]}, "steps[0].bake"),
+    ({"steps": [step(least_sessions=0)]}, "steps[0].least_sessions"),
+    ({"steps": [step(least_sessions=2.5)]}, "steps[0].least_sessions"),
+    ({"gates": None}, "gates"),
+    ({"gates": [FRESHNESS] * 2}, "gates[1].gate"),
+    ({"gates": [{"metric": "record_age", "at_most": "1s"}]}, "gates[0].gate"),
+    ({"gates": gate(1, gate="stall")}, "gates[1].gate"),
+    ({"gates": gate(1, metric="session_fps")}, "gates[1].metric"),
+    ({"gates": gate(1, metric=None)}, "gates[1].metric"),
+    ({"gates": gate(0, at_least=math.nan)}, "gates[0].at_least"),
+    ({"gates": gate(0, at_least=math.inf)}, "gates[0].at_least"),
+    ({"gates": gate(0, at_least=True)}, "gates[0].at_least"),
+    ({"gates": gate(0, at_least="24")}, "gates[0].at_least"),
+    ({"gates": gate(0, at_least=None)}, "gates[0].at_least"),
+    ({"gates": gate(0, at_least=0)}, "gates[0].at_least"),
+    ({"gates": gate(0, at_most=1)}, "gates[0].at_most"),
+    ({"gates": gate(1, at_most=-1)}, "gates[1].at_most"),
+    ({"gates": gate(1, at_most=0.5)}, "gates[1].at_most"),
+    ({"gates": gate(1, at_least=1)}, "gates[1].at_least"),
+    ({"gates": gate(2, at_most=1)}, "gates[2].at_most"),
+    ({"gates": gate(2, at_most="1MB")}, "gates[2].at_most"),
+    ({"gates": gate(2, usage_at_most="101%")}, "gates[2].usage_at_most"),
+    ({"gates": gate(2, least_lengths=1)}, "gates[2].least_lengths"),
+    ({"gates": gate(3, at_most=15)}, "gates[3].at_most"),
+    ({"gates": gate(3, at_most=None)}, "gates[3].at_most"),
+    ({"gates": gate(3, at_most="15s", least_lengths=3)}, "gates[3].least_lengths"),
+    ({"hard_stops": []}, "hard_stops"),
+    ({"hard_stops": "nan"}, "hard_stops"),
+    ({"hard_stops": ["nan", "nan"]}, "hard_stops[1]"),
+    ({"hard_stops": ["nan", "rank_died"]}, "hard_stops[1]"),
+    ({"limits": []}, "limits"),
+    ({"limits": {"holdback": "2%"}}, "limits.holdback"),
+    ({"limits": {"lease": 90}}, "limits.lease"),
+    ({"limits": {"lease": None}}, "limits.lease"),
+    ({"limits": {"block": "1ms"}}, "limits.block"),
+    ({"limits": {"max_flips_per_minute": 0}}, "limits.max_flips_per_minute"),
+]
+
+
+@pytest.mark.parametrize(("changes", "key"), REFUSED)
+def test_what_a_policy_may_not_say_is_refused_under_its_full_path(
+    changes: dict[str, object], key: str
+) -> None:
+    with pytest.raises(InvalidValueError) as refusal:
+        build.policy(**changes)
+    assert refusal.value.key == key
+    assert str(refusal.value).startswith(f"{key}: ")
+    assert refusal.value.allowed
+
+
+@pytest.mark.parametrize("root", [None, [], "policy", 1, True, {1: 2}])
+def test_a_document_that_is_no_table_is_refused(root: object) -> None:
+    with pytest.raises(InvalidValueError, match=r"^document: "):
+        policy_document.parse(root, catalogue=build.catalogue())
+
+
+def test_a_policy_without_freshness_is_refused_with_the_reason() -> None:
+    gates = [item for item in document()["gates"] if item["gate"] != "freshness"]
+    with pytest.raises(InvalidValueError, match="missing telemetry never counts as a pass"):
+        build.policy(gates=gates)
+
+
+def test_preflight_is_refused_with_when_it_comes() -> None:
+    """Accepting it and not running it would sign off what nobody measured."""
+    with pytest.raises(InvalidValueError, match="preflight comes with a later release"):
+        build.policy(preflight={"lengths": 20})
+
+
+def test_a_share_of_the_sessions_is_refused_where_a_worker_is_one_arm() -> None:
+    decoder = Flag(
+        name="decoder",
+        summary="",
+        applies=Applies.RESTART,
+        plain="shared",
+        variants=(Variant(name="shared", summary=""),),
+        fallback={"*": "shared"},
+    )
+    split = document(flag="decoder", steps=[step(arm_share="50%")])
+    with pytest.raises(InvalidValueError, match=r"^steps\[0\]\.arm_share: .*100%: decoder"):
+        policy_document.parse(split, catalogue=[decoder])
+    whole = document(flag="decoder", steps=[step(arm_share="100%")])
+    assert policy_document.parse(whole, catalogue=[decoder]).steps[0].arm_share == 1.0
+
+
+def test_equal_content_has_one_digest_whatever_the_spelling() -> None:
+    spelled = build.policy(
+        steps=[step(bake="3600s")],
+        gates=gate(2, at_most="1024KiB", usage_at_most="90.00%"),
+        limits={"outcome_horizon": "500ms"},
+    )
+    other = build.policy(
+        summary=" For  a\ntest.",
+        steps=[step(bake="1h", traffic="live", arm_share="100%")],
+        gates=list(reversed(gate(0, at_least=24))),
+        hard_stops=["breaker_trip", "rank_disagreement", "nan", "out_of_memory"],
+        limits={"lease": "90000ms", "outcome_horizon": "500ms"},
+    )
+    assert other == spelled
+    assert other.digest == spelled.digest
+
+
+def test_the_order_of_keys_is_no_content() -> None:
+    backwards = dict(reversed(document().items()))
+    assert policy_document.parse(backwards, catalogue=build.catalogue()) == build.policy()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "other"},
+        {"summary": "Other."},
+        {"steps": [step(bake="11s")]},
+        {"steps": [step(least_sessions=3)]},
+        {"steps": [step(arm_share="50%")]},
+        {"steps": [step(workers="50%")]},
+        {"gates": gate(0, at_least=23.9)},
+        {"gates": gate(1, at_most=1)},
+        {"gates": gate(2, usage_at_most="89.9999%")},
+        {"gates": [FRESHNESS]},
+        {"hard_stops": ["nan"]},
+        {"limits": {"lease": "10s"}},
+    ],
+)
+def test_any_change_of_content_changes_the_digest(changes: dict[str, object]) -> None:
+    assert build.policy(**changes).digest != build.policy().digest
+
+
+def test_the_canonical_document_states_every_default() -> None:
+    """What is signed off must not change when a release changes a default."""
+    stated = json.loads(build.policy(limits=None).document)
+    assert stated["limits"].keys() == Limits.__dataclass_fields__.keys()
+    assert stated["steps"][0].keys() == policy_document.STEP_KEYS
+    assert stated["gates"][2]["usage_at_most"] == "90%"
+    assert sorted(stated["hard_stops"]) == sorted(HardStop)
+
+
+WHOLE = st.integers(1, 10**6)
+SHARES = st.integers(1, 10**6).map(lambda parts: f"{parts // 10**4}.{parts % 10**4:04d}%")
+DURATIONS = st.one_of(
+    st.integers(500, 10**8).map("{}ms".format), st.integers(1, 10**6).map("{}s".format)
+)
+STEPS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "name": st.from_regex(r"[a-z][a-z0-9-]{0,5}[a-z]", fullmatch=True),
+            "workers": WHOLE,
+            "bake": DURATIONS,
+            "least_sessions": WHOLE,
+        },
+        optional={"arm_share": SHARES, "traffic": st.sampled_from(["live", "synthetic"])},
+    ),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda step: step["name"],
+)
+
+
+@given(STEPS, DURATIONS, SHARES)
+def test_the_canonical_document_reads_back_as_the_same_policy(
+    steps: list[dict[str, object]], lease: str, usage: str
+) -> None:
+    policy = build.policy(steps=steps, gates=gate(2, usage_at_most=usage), limits={"lease": lease})
+    again = policy_document.parse(json.loads(policy.document), catalogue=build.catalogue())
+    assert again == policy
+
+
+JUNK = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(),
+        st.text(max_size=8),
+        st.sampled_from(["5s", "50%", "1MiB", "floor", "nan", 10**400, "9" * 5_000, "\ud800"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=6), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def _places(value: object) -> list[tuple[Any, Any]]:
+    """Every (container, key) in a document."""
+    children = (
+        list(value.items())
+        if isinstance(value, dict)
+        else list(enumerate(value))
+        if isinstance(value, list)
+        else []
+    )
+    here = [(value, key) for key, _ in children]
+    return here + [place for _, child in children for place in _places(child)]
+
+
+@given(st.data())
+def test_any_document_parses_or_is_refused_under_a_key(data: st.DataObject) -> None:
+    """Never another exception: what a person sends must not look like a fault of ours."""
+    mutated = copy.deepcopy(document(hard_stops=["nan", "breaker_trip"]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        container, key = data.draw(st.sampled_from(_places(mutated)))
+        action = data.draw(st.sampled_from(["replace", "delete", "add"]))
+        if action == "delete":
+            del container[key]
+        elif action == "add" and isinstance(container, dict):
+            container[data.draw(st.text(max_size=6))] = data.draw(JUNK)
+        else:
+            container[key] = data.draw(JUNK)
+        if not _places(mutated):
+            break
+    answer = _parsed_or_refused(mutated)
+    if isinstance(answer, InvalidValueError):
+        assert answer.key
+        assert str(answer).encode()
+    else:
+        assert _parsed_or_refused(json.loads(answer.document)) == answer
+
+
+def _parsed_or_refused(mutated: object) -> Policy | InvalidValueError:
+    try:
+        return policy_document.parse(mutated, catalogue=build.catalogue())
+    except InvalidValueError as refusal:
+        return refusal
+
+
+@given(JUNK)
+def test_anything_at_all_parses_or_is_refused_under_a_key(junk: object) -> None:
+    with pytest.raises(InvalidValueError):
+        policy_document.parse(junk, catalogue=build.catalogue())
+
+
+def test_a_description_tells_what_is_asked_and_what_is_not() -> None:
+    policy = build.policy(gates=[FRESHNESS], hard_stops=["nan"], steps=[step(workers="25%")])
+    told = "\n".join(policy_document.describe(policy))
+    assert "gate floor: not asked" in told
+    assert "gate failures: not asked" in told
+    assert "gate memory: not asked" in told
+    assert "gate freshness: no exposed worker's newest record is older than 15s" in told
+    assert "preflight: not asked" in told
+    assert "does not roll back at the first: breaker_trip, out_of_memory, rank_disagreement" in told
+    assert "25% of the workers" in told
+
+
+def test_a_description_of_a_full_policy_leaves_only_preflight_unasked() -> None:
+    told = policy_document.describe(build.policy())
+    assert [line for line in told if "not asked" in line] == [
+        "preflight: not asked (comes with a later release)"
+    ]
+    assert any("24.0 fps or more" in line for line in told)
