@@ -68,7 +68,7 @@ def advanced(
 def _advance(
     exposure: Exposure, worker: Worker | None, *, canary: Canary, within: timedelta, now: datetime
 ) -> Exposure:
-    if exposure.contained_at is None and _is_contained(exposure, worker, canary, now=now):
+    if exposure.contained_at is None and _is_contained(worker, canary, now=now):
         exposure = replace(exposure, contained_at=now)
     may_verify = exposure.contained_at is not None and exposure.verified_at is None
     if may_verify and worker is not None and _is_verified(exposure, worker, canary):
@@ -78,10 +78,8 @@ def _advance(
     return exposure
 
 
-def _is_contained(
-    exposure: Exposure, worker: Worker | None, canary: Canary, *, now: datetime
-) -> bool:
-    if worker is not None and _is_back(exposure, worker, canary):
+def _is_contained(worker: Worker | None, canary: Canary, *, now: datetime) -> bool:
+    if worker is not None and _is_back(worker, canary):
         return True
     if worker is not None and worker.is_cordoned and worker.num_open_sessions == 0:
         return True
@@ -89,25 +87,18 @@ def _is_contained(
     return canary.lease_until is not None and now > canary.lease_until + LEASE_MARGIN
 
 
-def _is_back(exposure: Exposure, worker: Worker, canary: Canary) -> bool:
-    """Whether all ranks report a wanted state without the variant, or are other ranks by now."""
-    if worker.effective_flags.get(canary.flag, canary.variant) == canary.variant:
-        return False
-    is_another_life = worker.incarnation != exposure.incarnation
-    return is_another_life or (
+def _is_back(worker: Worker, canary: Canary) -> bool:
+    """Whether all ranks report the wanted state, and neither has the variant.
+
+    A life that began after the exposure is no exception: it may have been told the variant, too.
+    """
+    return (
         worker.effective_generation >= worker.desired_generation > 0
+        and worker.effective_flags.get(canary.flag, canary.variant) != canary.variant
         and worker.desired_flags.get(canary.flag) != canary.variant
     )
 
 
 def _is_verified(exposure: Exposure, worker: Worker, canary: Canary) -> bool:
-    if worker.effective_flags.get(canary.flag) == canary.variant:
-        return False
-    if worker.incarnation != exposure.incarnation:
-        return True
     is_measured = worker.flag_bytes_at is not None and worker.flag_bytes_at > exposure.exposed_at
-    return (
-        is_measured
-        and _is_back(exposure, worker, canary)
-        and not worker.flag_bytes.get(canary.flag, 0)
-    )
+    return is_measured and worker.flag_bytes.get(canary.flag, 0) == 0 and _is_back(worker, canary)
