@@ -22,9 +22,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lengths=options.lengths,
         seed=options.seed,
         patience_s=options.patience,
+        is_synthetic=not options.live,
     )
-    summary = asyncio.run(drive.drive(options.url, plan))
-    _say(json.dumps(report(summary), indent=1) if options.json else _sentences(summary))
+    on_seen = _say_session if options.json_lines else _say_nothing
+    summary = asyncio.run(drive.drive(options.url, plan, on_seen=on_seen))
+    if not options.json_lines:
+        _say(json.dumps(report(summary), indent=1) if options.json else _sentences(summary))
     sys.exit(1 if summary.errors else 0)
 
 
@@ -76,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lengths", type=_lengths, default=[16], help="tokens, e.g. 8,40,128")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--patience", type=float, default=60.0, help="seconds to ask a busy worker")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--live", action="store_true", help="count as a person's sessions")
+    parser.add_argument("--json", action="store_true", help="one report at the end")
+    parser.add_argument("--json-lines", action="store_true", help="a line as each session ends")
     return parser
 
 
@@ -84,6 +89,15 @@ def _lengths(text: str) -> list[int]:
     return [int(part) for part in text.split(",")]
 
 
+def _say_session(seen: Seen) -> None:
+    _say(json.dumps(_session_fields(seen)))
+
+
+def _say_nothing(_seen: Seen) -> None:
+    """The report at the end says it all."""
+
+
 def _say(text: str) -> None:
-    """The one place where the command speaks."""
+    """The one place where the command speaks; at once, since another program may be reading."""
     sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
