@@ -1,6 +1,6 @@
 """What a worker is built from: the shape of the model and the limits of its processes.
 
-Frozen values without torch, so that the supervisor can hold them and a fork server can be told them.
+Frozen values without torch: the supervisor holds them and tells them to the fork server.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 MIB = 1024 * 1024
+_MOST_RANKS = 8  # GPUs of one host
+_MOST_CHUNKS_AHEAD = 16
+_BEST_JPEG = 95  # above it Pillow only makes larger files
 
 
 class ConfigError(ValueError):
@@ -65,19 +68,40 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Raises: ConfigError for the first value that is not allowed."""
-        _check("num_heads", self.num_heads, self.width % self.num_heads == 0,
-               f"a divisor of the width {self.width}")
-        _check("rope_split", self.rope_split,
-               sum(self.rope_split) == self.head_width and not any(c % 2 for c in self.rope_split),
-               f"even numbers that add up to the head width {self.head_width}")
-        _check("reset_period", self.reset_period, self.reset_period > self.window,
-               f"above the window {self.window}, so that a key is turned at most once")
+        _check(
+            "num_heads",
+            self.num_heads,
+            self.width % self.num_heads == 0,
+            f"a divisor of the width {self.width}",
+        )
+        _check(
+            "rope_split",
+            self.rope_split,
+            sum(self.rope_split) == self.head_width and not any(c % 2 for c in self.rope_split),
+            f"even numbers that add up to the head width {self.head_width}",
+        )
+        _check(
+            "reset_period",
+            self.reset_period,
+            self.reset_period > self.window,
+            f"above the window {self.window}, so that a key is turned at most once",
+        )
         low, high = self.first_forward_bounds
-        _check("first_forward_bounds", self.first_forward_bounds, 1 <= low <= high, "1 <= low <= high")
-        _check("pixels_per_token", self.pixels_per_token, self.pixels_per_token % 8 == 0,
-               "a multiple of 8: the decoder doubles three times")
-        _check("cache_dtype", self.cache_dtype, self.cache_dtype in {"float32", "bfloat16"},
-               "float32, bfloat16")
+        _check(
+            "first_forward_bounds", self.first_forward_bounds, 1 <= low <= high, "1 <= low <= high"
+        )
+        _check(
+            "pixels_per_token",
+            self.pixels_per_token,
+            self.pixels_per_token % 8 == 0,
+            "a multiple of 8: the decoder doubles three times",
+        )
+        _check(
+            "cache_dtype",
+            self.cache_dtype,
+            self.cache_dtype in {"float32", "bfloat16"},
+            "float32, bfloat16",
+        )
         for key in ("num_blocks", "num_passes", "window", "latent_channels"):
             _check(key, getattr(self, key), getattr(self, key) >= 1, "1 or more")
 
@@ -125,17 +149,34 @@ class WorkerConfig:
     def __post_init__(self) -> None:
         """Raises: ConfigError for the first value that is not allowed."""
         heads = self.model.num_heads
-        _check("num_ranks", self.num_ranks,
-               1 <= self.num_ranks <= 8 and heads % self.num_ranks == 0
-               and self.model.mlp_width % self.num_ranks == 0,
-               f"1 to 8, a divisor of {heads} heads and of the MLP width {self.model.mlp_width}")
-        _check("memory_headroom_bytes", self.memory_headroom_bytes,
-               self.memory_headroom_bytes is None or self.memory_headroom_bytes >= MIB,
-               "none, or 1 MiB or more")
+        _check(
+            "num_ranks",
+            self.num_ranks,
+            1 <= self.num_ranks <= _MOST_RANKS
+            and heads % self.num_ranks == 0
+            and self.model.mlp_width % self.num_ranks == 0,
+            f"1 to {_MOST_RANKS}, a divisor of {heads} heads and of {self.model.mlp_width} (MLP)",
+        )
+        _check(
+            "memory_headroom_bytes",
+            self.memory_headroom_bytes,
+            self.memory_headroom_bytes is None or self.memory_headroom_bytes >= MIB,
+            "none, or 1 MiB or more",
+        )
         for key in ("group_timeout_s", "step_period_s", "watchdog_floor_s", "start_timeout_s"):
             _check(key, getattr(self, key), getattr(self, key) > 0, "above 0")
-        _check("max_chunks_ahead", self.max_chunks_ahead, 1 <= self.max_chunks_ahead <= 16, "1 to 16")
-        _check("jpeg_quality", self.jpeg_quality, 1 <= self.jpeg_quality <= 95, "1 to 95")
+        _check(
+            "max_chunks_ahead",
+            self.max_chunks_ahead,
+            1 <= self.max_chunks_ahead <= _MOST_CHUNKS_AHEAD,
+            f"1 to {_MOST_CHUNKS_AHEAD}",
+        )
+        _check(
+            "jpeg_quality",
+            self.jpeg_quality,
+            1 <= self.jpeg_quality <= _BEST_JPEG,
+            f"1 to {_BEST_JPEG}",
+        )
 
     @property
     def watchdog_s(self) -> float:
@@ -170,31 +211,57 @@ def _check(key: str, value: object, is_allowed: bool, allowed: str) -> None:  # 
 
 # 13 tokens a frame: odd and prime, like the 757 of production, so that no padding hides a mistake.
 TINY_MODEL = ModelConfig(
-    num_blocks=2, width=192, num_heads=12, mlp_width=768, grid=(3, 4), num_extra_tokens=1,
-    latent_channels=8, num_passes=2, window=4, reset_period=10, rope_split=(8, 4, 4),
-    first_forward_bounds=(1, 48), pixels_per_token=16,
+    num_blocks=2,
+    width=192,
+    num_heads=12,
+    mlp_width=768,
+    grid=(3, 4),
+    num_extra_tokens=1,
+    latent_channels=8,
+    num_passes=2,
+    window=4,
+    reset_period=10,
+    rope_split=(8, 4, 4),
+    first_forward_bounds=(1, 48),
+    pixels_per_token=16,
 )
 # Window 2 and reset 3: every wrap and reset happens within a handful of steps.
 TINY_EDGE_MODEL = replace(TINY_MODEL, window=2, reset_period=3, num_passes=4)
 # 256 x 384 pixels from 24 tokens: the most head-room of the sizes that were tried on two cores.
 DEMO_MODEL = ModelConfig(
-    num_blocks=2, width=192, num_heads=12, mlp_width=768, grid=(4, 6), num_extra_tokens=0,
-    latent_channels=16, num_passes=4, window=4, reset_period=42, rope_split=(8, 4, 4),
-    first_forward_bounds=(8, 128), pixels_per_token=64,
+    num_blocks=2,
+    width=192,
+    num_heads=12,
+    mlp_width=768,
+    grid=(4, 6),
+    num_extra_tokens=0,
+    latent_channels=16,
+    num_passes=4,
+    window=4,
+    reset_period=42,
+    rope_split=(8, 4, 4),
+    first_forward_bounds=(8, 128),
+    pixels_per_token=64,
 )
 
 
 def tiny(model: ModelConfig = TINY_MODEL) -> WorkerConfig:
     """Two ranks of the smallest model with every edge in it: for tests."""
     return WorkerConfig(
-        model=model, fused_all_granule_bytes=4 * MIB, step_period_s=0.02, has_demo_variants=True,
+        model=model,
+        fused_all_granule_bytes=4 * MIB,
+        step_period_s=0.02,
+        has_demo_variants=True,
     )
 
 
 def demo() -> WorkerConfig:
     """Two ranks that stream 256 x 384 above 24 fps while three such workers share two cores."""
     return WorkerConfig(
-        model=DEMO_MODEL, step_period_s=0.16, memory_headroom_bytes=96 * MIB, has_demo_variants=True,
+        model=DEMO_MODEL,
+        step_period_s=0.16,
+        memory_headroom_bytes=96 * MIB,
+        has_demo_variants=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""The kernel switches of this worker: their variants, their fallback, and how a set of them is named.
+"""The kernel switches of this worker: their variants, their fallback, and names for a set of them.
 
 Knows names only. What a variant does is in `worker.ops`; when it changes, in `worker.engine`.
 """

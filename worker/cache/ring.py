@@ -33,6 +33,4 @@ def advanced(cursor: RingCursor) -> RingCursor:
     """The cursor after its frame is written."""
     position = cursor.position + 1
     shift = cursor.reset_period if position == cursor.reset_period + cursor.window else 0
-    return replace(
-        cursor, num_frames=cursor.num_frames + 1, position=position - shift, shift=shift
-    )
+    return replace(cursor, num_frames=cursor.num_frames + 1, position=position - shift, shift=shift)

@@ -4,6 +4,8 @@ The prefix stands right-aligned in front of the ring, so that whatever its lengt
 the ring, the valid slots are one contiguous slice.
 """
 
+# ruff: noqa: N803 - shape suffixes in names; the legend is below
+
 import torch
 from torch import Tensor
 
@@ -54,7 +56,7 @@ class RingCache:
         )
 
     def shift_window(self, shift: int) -> None:
-        """Turn the window's keys back by `shift` in time; prefix, values and other axes stay as they are."""
+        """Turn the window's keys back by `shift` in time; all else keeps its bytes."""
         if self._end == self._prefix_slots:
             return
         window = self._keys[:, :, self._prefix_slots : self._end, : self._split[0]]

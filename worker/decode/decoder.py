@@ -4,6 +4,8 @@ The memory belongs to the session, not to the module: a decoder that keeps it to
 every chunk and loses frames.
 """
 
+# ruff: noqa: N803, N806, N815 - shape suffixes in names; the legend is below
+
 from dataclasses import dataclass
 
 import torch

@@ -1,5 +1,7 @@
 """Pictures as JPEG."""
 
+# ruff: noqa: N803 - shape suffixes in names; the legend is below
+
 import ctypes
 import io
 

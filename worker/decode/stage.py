@@ -1,5 +1,7 @@
 """The loop of the decoder process: latents in, JPEG frames out, one chunk behind the ranks."""
 
+# ruff: noqa: N806 - shape suffixes in names; the legend is below
+
 import select
 import time
 from collections.abc import Mapping
@@ -70,9 +72,7 @@ class DecodeStage:
         return self._session.state
 
 
-def exposed(
-    fields: Mapping[str, Any], *, decoder_ms: float, encode_ms: float
-) -> dict[str, Any]:
+def exposed(fields: Mapping[str, Any], *, decoder_ms: float, encode_ms: float) -> dict[str, Any]:
     """The times of a step, with only that part of decoding that the next step does not hide.
 
     Chunk n - 1 is decoded while chunk n is denoised, so only what decoding takes beyond the

@@ -1,4 +1,4 @@
-"""Owns the rank and decoder processes: launches them, numbers their steps, flips flags between steps.
+"""Owns the rank and decoder processes: launches them, numbers their steps, flips their flags.
 
 What is imported in the supervisor (`api`, `engine`) must not import torch.
 """

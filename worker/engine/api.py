@@ -24,7 +24,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepParts:
-    """Where the time of one step went, each in milliseconds; hidden (overlapped) time is not in it."""
+    """Where the time of one step went, in milliseconds each; overlapped time is not in it."""
 
     diffusion_ms: float
     reduce_ms: float  # the part of diffusion_ms spent waiting in or doing the all-reduce
@@ -73,7 +73,7 @@ class FlagsRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """The group cannot go on. It has been killed when this is told; `restart` brings up a new one."""
+    """The group cannot go on. It is already killed; `restart` brings up a new one."""
 
     kind: FaultKind
     rank: (
@@ -112,11 +112,11 @@ class Engine(Protocol):
         ...
 
     async def restart(self, flags: Flags, *, generation: int) -> Effective:
-        """Bring up a new group after a `Fault` (fork, no new import of torch). The session is gone."""
+        """Bring up a new group after a `Fault`, by a fork alone. The session is gone."""
         ...
 
     def request_flags(self, flags: Flags, *, generation: int) -> None:
-        """Ask for `flags` at a step boundary; answered by `Effective` or `FlagsRefused` in `events`.
+        """Ask for `flags` at a step boundary; `events` answers `Effective` or `FlagsRefused`.
 
         To the fallback: one phase, the next step. From it: prepare on every rank, then commit two
         steps ahead at the earliest. A newer generation replaces one still being prepared; one that
@@ -125,11 +125,11 @@ class Engine(Protocol):
         ...
 
     def chunks(self, session: str, *, first_forward_length: int, seed: int) -> AsyncIterator[Chunk]:
-        """Run a session and yield its chunks in order, at most three computed ahead of the consumer.
+        """Run a session and yield its chunks in order, at most three ahead of the consumer.
 
         `first_forward_length` is in tokens, within the bounds of the configuration. Closing the
-        iterator ends the session and frees its cache. Ends early, after a `Fault` in `events`, if the
-        group dies.
+        iterator ends the session and frees its cache. Ends early, after a `Fault` in `events`, if
+        the group dies.
 
         Raises: ValueError if a session is already running or the length is out of bounds.
         """

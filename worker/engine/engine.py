@@ -5,7 +5,6 @@ flags, the running session); the processes hold everything else.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,15 @@ from worker.engine import group as process_group
 from worker.engine import memory as memory_query
 from worker.engine import reports, wiring
 from worker.engine.api import (
-    Chunk, Effective, Event, Fault, FaultKind, Flags, FlagsRefused, MemorySample, RankEffective,
+    Chunk,
+    Effective,
+    Event,
+    Fault,
+    FaultKind,
+    Flags,
+    FlagsRefused,
+    MemorySample,
+    RankEffective,
     StepParts,
 )
 from worker.engine.group import Group
@@ -61,7 +68,7 @@ class LocalEngine:
         self._failing: asyncio.Task[None] | None = None
 
     def pids(self) -> Mapping[str, int]:
-        """Process ids by name (`forkserver`, `rank0`, ..., `decoder`), of those that were launched."""
+        """Process ids by name: `forkserver`, `rank0`, ..., `decoder`; of those that run."""
         server = {"forkserver": self._server.pid} if self._server.pid else {}
         return {**server, **(self._group.pids if self._group else {})}
 
@@ -142,8 +149,10 @@ class LocalEngine:
         self._started = asyncio.get_running_loop().create_future()
         launch = self._launch
         group = Group(
-            self._config.for_launch(launch), launch=launch,
-            on_message=self._heard, on_failed=self._failed,
+            self._config.for_launch(launch),
+            launch=launch,
+            on_message=self._heard,
+            on_failed=self._failed,
         )
         try:
             async with asyncio.timeout(self._config.start_timeout_s):
@@ -203,22 +212,31 @@ class LocalEngine:
                 self._arrived(_rank_effective(message.fields))
             case reports.REFUSED:
                 fields = message.fields
-                self._refuse(fields["flags"], generation=fields["generation"],
-                             reason=fields["reason"])
+                self._refuse(
+                    fields["flags"], generation=fields["generation"], reason=fields["reason"]
+                )
             case reports.MEMORY:
                 self._memory.answered(index, message.fields)
+            case _:
+                raise AssertionError(f"unknown message {message.kind!r}")
 
     def _deliver(self, message: Message) -> None:
         fields = message.fields
         if self._session is None or self._session.number != fields["session"]:
             return
-        self._session.chunks.put_nowait(Chunk(
-            session=self._session.name, step=fields["step"], frames=message.blobs,
-            parts=StepParts(
-                diffusion_ms=fields["diffusion_ms"], reduce_ms=fields["reduce_ms"],
-                decoder_ms=fields["decoder_ms"], encode_ms=fields["encode_ms"],
-            ),
-        ))
+        self._session.chunks.put_nowait(
+            Chunk(
+                session=self._session.name,
+                step=fields["step"],
+                frames=message.blobs,
+                parts=StepParts(
+                    diffusion_ms=fields["diffusion_ms"],
+                    reduce_ms=fields["reduce_ms"],
+                    decoder_ms=fields["decoder_ms"],
+                    encode_ms=fields["encode_ms"],
+                ),
+            )
+        )
 
     def _arrived(self, rank: RankEffective) -> None:
         """Flags are effective only when every rank says the same of the same step."""
@@ -256,14 +274,17 @@ class LocalEngine:
         group, self._group = self._group, None
         statuses = await group.end(self._server) if group else {}
         name = wiring.name(index, num_ranks=self._config.num_ranks)
-        kind = (FaultKind.RANK_HUNG if report.kind == reports.PEER_LOST else FaultKind(report.kind))
+        kind = FaultKind.RANK_HUNG if report.kind == reports.PEER_LOST else FaultKind(report.kind)
         status = process_group.ending(statuses.get(name))
-        self._events.put_nowait(Fault(
-            kind=kind, rank=index if index < self._config.num_ranks else None,
-            session=self._session.name if self._session else None,
-            flags=dict(self._effective.flags) if self._effective else {},
-            detail=f"{report.detail} ({status})",
-        ))
+        self._events.put_nowait(
+            Fault(
+                kind=kind,
+                rank=index if index < self._config.num_ranks else None,
+                session=self._session.name if self._session else None,
+                flags=dict(self._effective.flags) if self._effective else {},
+                detail=f"{report.detail} ({status})",
+            )
+        )
         self._end_stream()
         self._failing = None
 

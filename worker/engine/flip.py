@@ -71,9 +71,7 @@ def due(flip: Flip, *, step: int) -> Control:
 
 def wants_plan(flip: Flip, *, step: int) -> bool:
     """True if a plan must be published for the flip's sake even while no session runs."""
-    is_waiting_step = (
-        flip.phase is Phase.PREPARING and step < flip.prepared_step + _STEPS_TO_COMMIT
-    )
+    is_waiting_step = flip.phase is Phase.PREPARING and step < flip.prepared_step + _STEPS_TO_COMMIT
     return is_waiting_step or due(flip, step=step) is not Control.NONE
 
 

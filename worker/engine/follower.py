@@ -1,4 +1,4 @@
-"""The loop of ranks 1 and up: do what the numbered plan says, or raise and never enter a collective."""
+"""The loop of ranks 1 and up: do what the numbered plan says, or raise before any collective."""
 
 import select
 from typing import NoReturn

@@ -1,4 +1,4 @@
-"""The process that imports torch once and forks every group from it: `python -m` this, with a socket.
+"""The process that imports torch once and forks every group: `python -m` this, with a socket.
 
 It runs no torch operation itself, so that a fork inherits no thread and no lock. Its answers come
 in the order of the requests; when the supervisor has gone it ends its groups and itself.
@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from worker import config as worker_config
 from worker.engine import lifeline, role, wiring
@@ -69,12 +69,15 @@ class ForkServer:
             config.model.tokens_per_frame, config.model.first_forward_bounds[1]
         )
         group = wiring.connected(
-            num_ranks=config.num_ranks, board=board,
+            num_ranks=config.num_ranks,
+            board=board,
             supervisor={index: socket.socket(fileno=end) for index, end in enumerate(supervisor)},
             slot_bytes=slots.size_bytes(num_floats=num_floats, num_ranks=config.num_ranks),
         )
         start = role.Start(
-            config=config, launch=fields["launch"], flags=fields["flags"],
+            config=config,
+            launch=fields["launch"],
+            flags=fields["flags"],
             generation=fields["generation"],
         )
         pids = {ends.name: self._fork(ends, group, start) for ends in group}
@@ -85,8 +88,14 @@ class ForkServer:
     def _fork(self, own: wiring.Ends, group: tuple[wiring.Ends, ...], start: role.Start) -> int:
         parent = os.getpid()
         pid = os.fork()
-        if pid:
-            return pid
+        if pid == 0:
+            self._be(own, group, start, parent=parent)
+        return pid
+
+    def _be(
+        self, own: wiring.Ends, group: tuple[wiring.Ends, ...], start: role.Start, *, parent: int
+    ) -> NoReturn:
+        """In the fork: become one process of the group."""
         lifeline.die_with_parent(signal.SIGKILL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if os.getppid() != parent:

@@ -28,7 +28,10 @@ class Group:
     """Links, pids and board of one launch."""
 
     def __init__(
-        self, config: WorkerConfig, *, launch: int,
+        self,
+        config: WorkerConfig,
+        *,
+        launch: int,
         on_message: Callable[[int, Message], None],
         on_failed: Callable[[int, FaultReport], None],
     ) -> None:
@@ -54,7 +57,10 @@ class Group:
         pairs = [channel.pair() for _ in range(self._num_processes)]
         try:
             self.pids = await server.launch(
-                self._config, launch=self.launch, flags=flags, generation=generation,
+                self._config,
+                launch=self.launch,
+                flags=flags,
+                generation=generation,
                 fds=[lines, *(theirs.fileno() for _, theirs in pairs)],
             )
         finally:
@@ -64,8 +70,8 @@ class Group:
         for index, (ours, _) in enumerate(pairs):
             self._links.append(self._linked(index, ours))
 
-    def send(self, index: int, kind: str, **fields: Any) -> None:  # noqa: ANN401 - JSON
-        """Tell one process something; one that cannot be told is lost, which is noticed elsewhere."""
+    def send(self, index: int, kind: str, **fields: Any) -> None:
+        """Tell one process something; one that cannot be told counts as lost."""
         try:
             self._links[index].send(Message(kind=kind, fields=fields))
         except PeerLostError as error:
@@ -92,9 +98,10 @@ class Group:
             self._board = None
         return statuses
 
-    def _linked(self, index: int, ours: Any) -> Link:  # noqa: ANN401 - a socket
+    def _linked(self, index: int, ours: Any) -> Link:
         return Link(
-            ours, on_message=lambda message: self._heard(index, message),
+            ours,
+            on_message=lambda message: self._heard(index, message),
             on_lost=lambda: self._lost(index),
         )
 
@@ -140,9 +147,7 @@ class Group:
 
     def _judge(self, limit_s: float) -> None:
         assert self._board, "the board is closed"
-        stopped = {
-            index: watchdog.is_stopped(pid) for index, pid in enumerate(self.pids.values())
-        }
+        stopped = {index: watchdog.is_stopped(pid) for index, pid in enumerate(self.pids.values())}
         hang = watchdog.found(
             self._board.lines(), now_ns=time.monotonic_ns(), limit_s=limit_s, stopped=stopped
         )

@@ -30,7 +30,7 @@ class LaunchError(Exception):
 
 
 class ForkServerClient:
-    """One fork server; outlives its groups, so that a group can be forked again without an import."""
+    """One fork server; outlives its groups, so that the next needs no import of torch."""
 
     def __init__(self, *, start_timeout_s: float) -> None:
         """Start nothing yet."""
@@ -45,7 +45,12 @@ class ForkServerClient:
         return self._server.pid if self._server and self._server.poll() is None else None
 
     async def launch(
-        self, config: WorkerConfig, *, launch: int, flags: Mapping[str, str], generation: int,
+        self,
+        config: WorkerConfig,
+        *,
+        launch: int,
+        flags: Mapping[str, str],
+        generation: int,
         fds: list[int],
     ) -> dict[str, int]:
         """Fork a group; returns the pid of each process by name.
@@ -54,7 +59,9 @@ class ForkServerClient:
         indexes. Raises: LaunchError.
         """
         fields = {
-            "config": worker_config.to_fields(config), "launch": launch, "flags": dict(flags),
+            "config": worker_config.to_fields(config),
+            "launch": launch,
+            "flags": dict(flags),
             "generation": generation,
         }
         async with self._lock:
@@ -90,9 +97,10 @@ class ForkServerClient:
         ours.setblocking(False)  # noqa: FBT003 - the standard library's signature
         # From the thread that lives as long as the supervisor: the kernel ties the life of the
         # server to the thread that started it.
-        self._server = subprocess.Popen(  # noqa: ASYNC220 - a few milliseconds, and see above
+        self._server = subprocess.Popen(  # noqa: ASYNC220, S603 - a few milliseconds; our own module
             [sys.executable, "-m", "worker.engine.forkserver", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], env={**os.environ, **_ENVIRONMENT},
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, **_ENVIRONMENT},
             stdin=subprocess.DEVNULL,
         )
         theirs.close()

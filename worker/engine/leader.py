@@ -1,5 +1,7 @@
 """The loop of rank 0, the only decider: numbers the plans and publishes each one step ahead."""
 
+# ruff: noqa: N806 - shape suffixes in names; the legend is below
+
 import ctypes
 import select
 from dataclasses import dataclass, replace
@@ -32,9 +34,15 @@ class _Session:
 class Leader:
     """Takes commands from the supervisor, decides, publishes, computes, hands latents on."""
 
-    def __init__(  # noqa: PLR0913 - its channels
-        self, runtime: Runtime, flags: Flip, *, supervisor: Channel,
-        followers: dict[int, Channel], decoder: Channel, launch: int,
+    def __init__(
+        self,
+        runtime: Runtime,
+        flags: Flip,
+        *,
+        supervisor: Channel,
+        followers: dict[int, Channel],
+        decoder: Channel,
+        launch: int,
     ) -> None:
         """Take over the channels of rank 0."""
         self._runtime, self._flip, self._launch = runtime, flags, launch
@@ -93,11 +101,13 @@ class Leader:
             case _:
                 follower.answer(self._runtime, self._supervisor, message)
 
-    def _begin(self, fields: Any) -> None:  # noqa: ANN401 - JSON
+    def _begin(self, fields: Any) -> None:
         model = self._runtime.config.model
         self._session = _Session(
-            number=fields["session"], first_forward_length=fields["first_forward_length"],
-            seed=fields["seed"], credits=self._runtime.config.max_chunks_ahead,
+            number=fields["session"],
+            first_forward_length=fields["first_forward_length"],
+            seed=fields["seed"],
+            credits=self._runtime.config.max_chunks_ahead,
             cursor=ring.RingCursor(window=model.window, reset_period=model.reset_period),
         )
 
@@ -127,10 +137,15 @@ class Leader:
         elif session and session.credits > 0:
             cursor = session.cursor
             plan = replace(
-                plan, action=Action.STEP if cursor.num_frames else Action.START,
-                session=session.number, session_step=cursor.num_frames, seed=session.seed,
+                plan,
+                action=Action.STEP if cursor.num_frames else Action.START,
+                session=session.number,
+                session_step=cursor.num_frames,
+                seed=session.seed,
                 first_forward_length=session.first_forward_length,
-                slot=cursor.slot, position=cursor.position, shift=cursor.shift,
+                slot=cursor.slot,
+                position=cursor.position,
+                shift=cursor.shift,
             )
             session.credits -= 1
             session.cursor = ring.advanced(cursor)
@@ -154,8 +169,10 @@ class Leader:
             message = f"the latent of step {plan.session_step} is not finite"
             raise reports.NotANumberError(message)
         fields = {
-            "session": plan.session, "step": plan.session_step,
-            "diffusion_ms": outcome.diffusion_ms, "reduce_ms": outcome.reduce_ms,
+            "session": plan.session,
+            "step": plan.session_step,
+            "diffusion_ms": outcome.diffusion_ms,
+            "reduce_ms": outcome.reduce_ms,
         }
         latent_GC = outcome.latent_GC.contiguous()
         latent = ctypes.string_at(latent_GC.data_ptr(), latent_GC.nbytes)
@@ -163,7 +180,8 @@ class Leader:
 
     def _tell_refusal(self) -> None:
         fields = {
-            "generation": self._flip.generation, "flags": dict(self._flip.wanted),
+            "generation": self._flip.generation,
+            "flags": dict(self._flip.wanted),
             "reason": self._flip.refusal,
         }
         self._supervisor.send(Message(kind=reports.REFUSED, fields=fields))
@@ -171,7 +189,8 @@ class Leader:
     def _packed(self, plan: StepPlan, rank: int) -> bytes:
         packet = step_plan.pack(plan)
         is_corrupt = plan.session != 0 and any(
-            fault.kind is InjectedFault.CORRUPT_PLAN and fault.rank == rank
+            fault.kind is InjectedFault.CORRUPT_PLAN
+            and fault.rank == rank
             and fault.session_step == plan.session_step
             for fault in self._runtime.config.faults
         )

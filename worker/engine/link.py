@@ -14,7 +14,10 @@ class Link:
     """Messages to and from one process of the group."""
 
     def __init__(
-        self, end: socket.socket, *, on_message: Callable[[Message], None],
+        self,
+        end: socket.socket,
+        *,
+        on_message: Callable[[Message], None],
         on_lost: Callable[[], None],
     ) -> None:
         """Read `end` on the running loop until the peer has gone or `close`."""

@@ -25,7 +25,7 @@ class MemoryQuery:
         self._lock = asyncio.Lock()
 
     async def asked(self, group: Group, *, timeout_s: float) -> MemorySample:
-        """A fresh sample; the last one if a rank does not answer in time, as when the group dies."""
+        """A fresh sample; the last one if a rank does not answer, as when the group dies."""
         async with self._lock:
             self._number += 1
             self._answers = {}
@@ -49,7 +49,7 @@ class MemoryQuery:
             self._complete.set_result(None)
 
 
-def summed(answers: Any) -> MemorySample:  # noqa: ANN401 - JSON of each rank
+def summed(answers: Any) -> MemorySample:
     """The sample of the group from the answers of its ranks."""
     flag_bytes: Counter[str] = Counter()
     retained: Counter[int] = Counter()
@@ -62,5 +62,6 @@ def summed(answers: Any) -> MemorySample:  # noqa: ANN401 - JSON of each rank
     return MemorySample(
         resident_bytes=resident_bytes,
         limit_bytes=None if None in limits else sum(limits),
-        flag_bytes=dict(flag_bytes), retained_by_length=dict(retained),
+        flag_bytes=dict(flag_bytes),
+        retained_by_length=dict(retained),
     )

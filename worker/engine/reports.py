@@ -74,6 +74,9 @@ def fault_message(report: FaultReport) -> Message:
 def effective_fields(effective: RankEffective) -> dict[str, Any]:
     """As JSON values."""
     return {
-        "rank": effective.rank, "generation": effective.generation, "digest": effective.digest,
-        "step": effective.step, "flag_bytes": dict(effective.flag_bytes),
+        "rank": effective.rank,
+        "generation": effective.generation,
+        "digest": effective.digest,
+        "step": effective.step,
+        "flag_bytes": dict(effective.flag_bytes),
     }

@@ -65,13 +65,15 @@ def _serve(ends: Ends, start: Start, supervisor: Channel) -> NoReturn:
 
 def _lead(ends: Ends, start: Start, supervisor: Channel, rank: runtime.Runtime) -> NoReturn:
     assert ends.latents, "rank 0 has no channel to the decoder"
-    flags = Flip(
-        num_ranks=ends.num_ranks, effective=dict(start.flags), generation=start.generation
-    )
+    flags = Flip(num_ranks=ends.num_ranks, effective=dict(start.flags), generation=start.generation)
     followers = {index: Channel(end, peer=f"rank {index}") for index, end in ends.plans.items()}
     leader.Leader(
-        rank, flags, supervisor=supervisor, followers=followers,
-        decoder=Channel(ends.latents, peer="the decoder"), launch=start.launch,
+        rank,
+        flags,
+        supervisor=supervisor,
+        followers=followers,
+        decoder=Channel(ends.latents, peer="the decoder"),
+        launch=start.launch,
     ).serve()
 
 

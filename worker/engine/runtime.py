@@ -3,6 +3,8 @@
 Leader and follower drive the same `Runtime`; it decides nothing.
 """
 
+# ruff: noqa: N806, N815 - shape suffixes in names; the legend is below
+
 import os
 import resource
 import signal
@@ -50,10 +52,15 @@ class Runtime:
         """Join the group and draw the weights. Raises: PeerLostError."""
         self.rank, self.line, self.config = ends.index, line, config
         if config.num_ranks > 1:
-            group.join(rendezvous=ends.rendezvous, rank=ends.index, num_ranks=config.num_ranks,
-                       timeout_s=config.group_timeout_s)
-        slots = SlotPlace(memory=ends.slots, rank=ends.index, num_ranks=config.num_ranks,
-                          bells=ends.bells)
+            group.join(
+                rendezvous=ends.rendezvous,
+                rank=ends.index,
+                num_ranks=config.num_ranks,
+                timeout_s=config.group_timeout_s,
+            )
+        slots = SlotPlace(
+            memory=ends.slots, rank=ends.index, num_ranks=config.num_ranks, bells=ends.bells
+        )
         self._switch = ReduceSwitch(ReducePlace(line=line, slots=slots, config=config))
         self._transformer = Transformer(config.model, rank=ends.index, num_ranks=config.num_ranks)
         self._generator = torch.Generator()
@@ -92,7 +99,8 @@ class Runtime:
     def memory(self) -> dict[str, Any]:
         """What `MemorySample` asks of one rank, as JSON values."""
         return {
-            "resident_bytes": _resident_bytes(), "limit_bytes": self._limit_bytes,
+            "resident_bytes": _resident_bytes(),
+            "limit_bytes": self._limit_bytes,
             "flag_bytes": {ReduceSwitch.name: self._switch.num_bytes},
             "retained_by_length": {str(k): v for k, v in self._switch.retained_by_length.items()},
         }
@@ -100,14 +108,18 @@ class Runtime:
     def effective(self, flags: Mapping[str, str], *, generation: int, step: int) -> RankEffective:
         """What this rank runs from `step` on."""
         return RankEffective(
-            rank=self.rank, generation=generation, digest=flag_registry.digest(flags), step=step,
+            rank=self.rank,
+            generation=generation,
+            digest=flag_registry.digest(flags),
+            step=step,
             flag_bytes={ReduceSwitch.name: self._switch.num_bytes},
         )
 
     def injected(self, kind: InjectedFault, *, session_step: int | None = None) -> bool:
         """True if this rank was told to do `kind` wrong now."""
         return any(
-            fault.kind is kind and fault.rank == self.rank
+            fault.kind is kind
+            and fault.rank == self.rank
             and session_step in (None, fault.session_step)
             for fault in self.config.faults
         )
@@ -133,14 +145,19 @@ class Runtime:
         self._misbehave(plan)
         if plan.action is Action.START:
             self._cache = self._transformer.new_cache()
-            prompt_LD = self._noise(plan.seed, -1, plan.first_forward_length, self.config.model.width)
+            prompt_LD = self._noise(
+                plan.seed, -1, plan.first_forward_length, self.config.model.width
+            )
             self._transformer.first_forward(prompt_LD, self._cache, reduce=self._switch.current)
         assert self._cache is not None, "a step without a session"
         latent_GC = self._denoised(plan, self._cache)
         reduce_s = self._switch.current.hold_step(time.perf_counter() - begun_s)
         return StepOutcome(
-            latent_GC=latent_GC, refusal=outcome.refusal, effective=outcome.effective,
-            diffusion_ms=(time.perf_counter() - begun_s) * 1e3, reduce_ms=reduce_s * 1e3,
+            latent_GC=latent_GC,
+            refusal=outcome.refusal,
+            effective=outcome.effective,
+            diffusion_ms=(time.perf_counter() - begun_s) * 1e3,
+            reduce_ms=reduce_s * 1e3,
         )
 
     def _denoised(self, plan: StepPlan, cache: RingCache) -> Tensor:
@@ -174,8 +191,14 @@ class Runtime:
         length = model.first_forward_bounds[1]
         for session_step in range(model.window):
             action = Action.STEP if session_step else Action.START
-            plan = StepPlan(launch=0, step=0, action=action, first_forward_length=length,
-                            slot=session_step, position=session_step)
+            plan = StepPlan(
+                launch=0,
+                step=0,
+                action=action,
+                first_forward_length=length,
+                slot=session_step,
+                position=session_step,
+            )
             self._denoise_only(plan)
         self._cache = None
 

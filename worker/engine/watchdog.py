@@ -25,14 +25,16 @@ def found(
     All ranks fall silent soon after one hangs, because they wait for it in a collective. The
     lagging one is stopped, or has entered the fewest collectives.
     """
-    silent = [
-        index for index, line in enumerate(lines) if now_ns - line.beat_at_ns > limit_s * 1e9
-    ]
+    silent = [index for index, line in enumerate(lines) if now_ns - line.beat_at_ns > limit_s * 1e9]
     if not silent:
         return None
-    index = min(silent, key=lambda i: (not stopped.get(i, False), lines[i].num_collectives, lines[i].step))
+    index = min(
+        silent, key=lambda i: (not stopped.get(i, False), lines[i].num_collectives, lines[i].step)
+    )
     return Hang(
-        index=index, silent_s=(now_ns - lines[index].beat_at_ns) / 1e9, progress=lines[index],
+        index=index,
+        silent_s=(now_ns - lines[index].beat_at_ns) / 1e9,
+        progress=lines[index],
         is_stopped=stopped.get(index, False),
     )
 

@@ -56,8 +56,14 @@ def connected(
     os.ftruncate(slots, slot_bytes)
     rendezvous = os.memfd_create("steadyframe-rendezvous")
     group = tuple(
-        Ends(index=index, num_ranks=num_ranks, supervisor=supervisor[index], board=board,
-             slots=slots, rendezvous=rendezvous)
+        Ends(
+            index=index,
+            num_ranks=num_ranks,
+            supervisor=supervisor[index],
+            board=board,
+            slots=slots,
+            rendezvous=rendezvous,
+        )
         for index in range(num_ranks + 1)
     )
     for rank in range(1, num_ranks):

@@ -5,6 +5,8 @@ one sum over the ranks where a sequential one needs two. Plain and eager; what m
 handed in from outside.
 """
 
+# ruff: noqa: N803, N806, N815 - shape suffixes in names; the legend is below
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,8 +58,9 @@ class Transformer:
         self._mlp_width = model.mlp_width // num_ranks
         # Positions stay below this, see `cache.ring`; a table row is never asked for beyond it.
         self._frame_turns = tuple(
-            rope.frame_turn(position, grid=model.grid, num_extra=model.num_extra_tokens,
-                            split=model.rope_split)
+            rope.frame_turn(
+                position, grid=model.grid, num_extra=model.num_extra_tokens, split=model.rope_split
+            )
             for position in range(model.reset_period + model.window)
         )
         self._modulations = tuple(
@@ -72,12 +75,19 @@ class Transformer:
         """Fill the prefix of `cache` from a prompt of any length within the bounds."""
         length = prompt_LD.shape[0]
         cache.open_prefix(length)
-        self._blocks(prompt_LD, _Forward(
-            turn=rope.prefix_turn(length, split=self._model.rope_split), write=cache.write_prefix,
-            cache=cache, modulation_3D=self._modulations[0], reduce=reduce, is_first_forward=True,
-        ))
+        self._blocks(
+            prompt_LD,
+            _Forward(
+                turn=rope.prefix_turn(length, split=self._model.rope_split),
+                write=cache.write_prefix,
+                cache=cache,
+                modulation_3D=self._modulations[0],
+                reduce=reduce,
+                is_first_forward=True,
+            ),
+        )
 
-    def denoised(  # noqa: PLR0913 - the ring's slot and position are two integers of one plan
+    def denoised(
         self, noise_GC: Tensor, cache: RingCache, *, slot: int, position: int, reduce: Reduce
     ) -> Tensor:
         """The latent of the next frame, by `num_passes` Euler steps from noise.
@@ -91,10 +101,17 @@ class Transformer:
 
         latent_GC = noise_GC
         for modulation_3D in self._modulations:
-            velocity_GC = self._velocity(latent_GC, _Forward(
-                turn=self._frame_turns[position], write=write, cache=cache,
-                modulation_3D=modulation_3D, reduce=reduce, is_first_forward=False,
-            ))
+            velocity_GC = self._velocity(
+                latent_GC,
+                _Forward(
+                    turn=self._frame_turns[position],
+                    write=write,
+                    cache=cache,
+                    modulation_3D=modulation_3D,
+                    reduce=reduce,
+                    is_first_forward=False,
+                ),
+            )
             latent_GC = latent_GC + velocity_GC / self._model.num_passes
         return latent_GC
 
@@ -117,8 +134,10 @@ class Transformer:
     ) -> Tensor:
         """This rank's part of the output product of one block; rows add up over the ranks."""
         wide = self._attention_width
-        q, k, v, gate_TF, up_TF = F.linear(h_TD, block_weights.input_ND).split(
-            [wide, wide, wide, self._mlp_width, self._mlp_width], dim=1
+        q, k, v, gate_TF, up_TF = torch.split(
+            F.linear(h_TD, block_weights.input_ND),
+            [wide, wide, wide, self._mlp_width, self._mlp_width],
+            dim=1,
         )
         q_HTE, k_HTE, v_HTE = (self._heads(part) for part in (q, k, v))
         k_HTE = rope.rotated(norm.rms_norm(k_HTE), forward.turn)

@@ -4,6 +4,9 @@ Every rank draws the whole model in the same order and keeps its slice: so any n
 computes the same function.
 """
 
+# ruff: noqa: N815 - shape suffixes in names; the legend is below
+
+import math
 from dataclasses import dataclass
 
 import torch
@@ -40,29 +43,42 @@ def draw(model: ModelConfig, *, rank: int, num_ranks: int) -> Weights:
     width, channels = model.width, model.latent_channels
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator) * shape[-1] ** -0.5
+        weights: Tensor = torch.randn(shape, generator=generator)
+        return weights * math.sqrt(1 / shape[-1])
 
     blocks = tuple(
-        _shard(model, normal(3 * width + 2 * model.mlp_width, width),
-               normal(width, width + model.mlp_width), normal(3, width),
-               rank=rank, num_ranks=num_ranks)
+        _shard(
+            model,
+            normal(3 * width + 2 * model.mlp_width, width),
+            normal(width, width + model.mlp_width),
+            normal(3, width),
+            rank=rank,
+            num_ranks=num_ranks,
+        )
         for _ in range(model.num_blocks)
     )
     return Weights(
         blocks=blocks,
-        latent_in_DC=normal(width, channels), latent_out_CD=normal(channels, width),
+        latent_in_DC=normal(width, channels),
+        latent_out_CD=normal(channels, width),
         extra_ED=normal(model.num_extra_tokens, width),
-        time_DD=normal(width, width), modulation_3DD=normal(3 * width, width),
+        time_DD=normal(width, width),
+        modulation_3DD=normal(3 * width, width),
     )
 
 
-def _shard(  # noqa: PLR0913 - the three tensors of a block and the place of its rank
-    model: ModelConfig, full_input: Tensor, full_output: Tensor, modulation: Tensor,
-    *, rank: int, num_ranks: int,
+def _shard(
+    model: ModelConfig,
+    full_input: Tensor,
+    full_output: Tensor,
+    modulation: Tensor,
+    *,
+    rank: int,
+    num_ranks: int,
 ) -> BlockWeights:
     width, mlp_width = model.width, model.mlp_width
-    q, k, v, gate, up = full_input.split([width, width, width, mlp_width, mlp_width])
-    attention, mlp = full_output.split([width, mlp_width], dim=1)
+    q, k, v, gate, up = torch.split(full_input, [width, width, width, mlp_width, mlp_width])
+    attention, mlp = torch.split(full_output, [width, mlp_width], dim=1)
 
     def rows(whole: Tensor) -> Tensor:
         return whole.chunk(num_ranks, dim=0)[rank]

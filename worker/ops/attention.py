@@ -1,5 +1,7 @@
 """Attention of one forward over the keys that the cache holds."""
 
+# ruff: noqa: N803, N806 - shape suffixes in names; the legend is below
+
 import torch.nn.functional as F  # noqa: N812 - the name that everybody knows
 from torch import Tensor
 

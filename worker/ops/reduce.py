@@ -4,6 +4,8 @@
 own code has allocated, so that a rollback can be verified.
 """
 
+# ruff: noqa: N803, N806 - shape suffixes in names; the legend is below
+
 import ctypes
 import time
 from abc import ABC, abstractmethod
@@ -61,6 +63,7 @@ class AllReduce(ABC):
         """First-forward length -> bytes kept for it."""
         return {}
 
+    @abstractmethod
     def release(self) -> None:
         """Free everything; call on every rank at the same step."""
 
@@ -72,9 +75,12 @@ class ProcessGroupReduce(AllReduce):
         del is_first_forward  # every shape goes the same way
         return group.sum_(partial_TD)
 
+    def release(self) -> None:
+        """Nothing was allocated."""
+
 
 class FusedSteadyReduce(AllReduce):
-    """Slots for the steady shape only; the first forward, of any length, takes the process group."""
+    """Slots for the steady shape only; a first forward of any length takes the process group."""
 
     def __init__(self, place: ReducePlace) -> None:
         """Map the slots. Raises: OSError without memory."""
@@ -115,7 +121,7 @@ class FusedSmallTilesReduce(FusedSteadyReduce):
 
 
 class FusedAllReduce(AllReduce):
-    """The kernel of August 2026: takes every shape and keeps a buffer for each length it has seen."""
+    """The kernel of August 2026: takes every shape, keeps a buffer for each length it has seen."""
 
     def __init__(self, place: ReducePlace) -> None:
         """Map slots that hold the longest forward. Raises: OSError without memory."""
@@ -152,7 +158,9 @@ class FusedAllReduce(AllReduce):
     @property
     def retained_by_length(self) -> Mapping[int, int]:
         """One buffer for each length."""
-        return {length: kept.numel() * kept.element_size() for length, kept in self._buffers.items()}
+        return {
+            length: kept.numel() * kept.element_size() for length, kept in self._buffers.items()
+        }
 
     def release(self) -> None:
         """Free the buffers and hand their pages back to the system."""

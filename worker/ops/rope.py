@@ -3,6 +3,8 @@
 Angles are built in float64 and cast: with float32 angles the result would depend on the offset.
 """
 
+# ruff: noqa: N803, N806, N815 - shape suffixes in names; the legend is below
+
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +13,7 @@ from torch import Tensor
 _BASE = 10_000.0
 
 
-# P = positions in a table, R = pairs turned by one axis, T = tokens, H = heads, D = head width, E = D / 2
+# T = tokens, H = heads, D = head width, E = D / 2
 @dataclass(frozen=True, slots=True)
 class Turn:
     """Cosines and sines of the angles of some tokens."""
@@ -28,7 +30,10 @@ def _angles(positions: Tensor, channels: int) -> Tensor:
 def turn(times: Tensor, rows: Tensor, columns: Tensor, *, split: tuple[int, int, int]) -> Turn:
     """The turn of tokens at the given integer positions, each of shape [T]."""
     angles_TE = torch.cat(
-        [_angles(axis, channels) for axis, channels in zip((times, rows, columns), split, strict=True)],
+        [
+            _angles(axis, channels)
+            for axis, channels in zip((times, rows, columns), split, strict=True)
+        ],
         dim=1,
     )
     return Turn(angles_TE.cos().float(), angles_TE.sin().float())

@@ -19,7 +19,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class PeerLostError(Exception):
-    """The process at the other end has died or does not answer; never the first cause of a fault."""
+    """The other process has died or does not answer; never the first cause of a fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,11 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 def packets(message: Message) -> list[bytes]:
     """The packets that carry `message`, in order."""
-    head = {"kind": message.kind, "fields": message.fields, "sizes": [len(b) for b in message.blobs]}
+    head = {
+        "kind": message.kind,
+        "fields": message.fields,
+        "sizes": [len(b) for b in message.blobs],
+    }
     header = json.dumps(head).encode()
     payload = b"".join((_LENGTH.pack(len(header)), header, *message.blobs))
     parts = [payload[at : at + PACKET_BYTES] for at in range(0, len(payload), PACKET_BYTES)]
@@ -71,7 +75,9 @@ def _parsed(payload: bytes) -> Message:
     (length,) = _LENGTH.unpack_from(payload)
     at = _LENGTH.size + length
     head = json.loads(payload[_LENGTH.size : at])
-    return Message(kind=head["kind"], fields=head["fields"], blobs=_split(payload, at, head["sizes"]))
+    return Message(
+        kind=head["kind"], fields=head["fields"], blobs=_split(payload, at, head["sizes"])
+    )
 
 
 def _split(payload: bytes, at: int, sizes: Sequence[int]) -> tuple[bytes, ...]:

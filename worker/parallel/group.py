@@ -21,8 +21,11 @@ def join(*, rendezvous: int, rank: int, num_ranks: int, timeout_s: float) -> Non
     """
     try:
         dist.init_process_group(
-            "gloo", init_method=f"file:///proc/self/fd/{rendezvous}", rank=rank,
-            world_size=num_ranks, timeout=timedelta(seconds=timeout_s),
+            "gloo",
+            init_method=f"file:///proc/self/fd/{rendezvous}",
+            rank=rank,
+            world_size=num_ranks,
+            timeout=timedelta(seconds=timeout_s),
         )
     except (RuntimeError, ValueError) as error:
         message = f"the process group did not come up: {error}"

@@ -59,9 +59,19 @@ _CHECKSUM = struct.Struct("<I")
 def pack(plan: StepPlan) -> bytes:
     """The plan as one packet, checksum last."""
     body = _BODY.pack(
-        plan.launch, plan.step, plan.action, plan.control, plan.generation, plan.word,
-        plan.session, plan.session_step, plan.first_forward_length, plan.seed,
-        plan.slot, plan.position, plan.shift,
+        plan.launch,
+        plan.step,
+        plan.action,
+        plan.control,
+        plan.generation,
+        plan.word,
+        plan.session,
+        plan.session_step,
+        plan.first_forward_length,
+        plan.seed,
+        plan.slot,
+        plan.position,
+        plan.shift,
     )
     return body + _CHECKSUM.pack(zlib.crc32(body))
 
@@ -90,11 +100,33 @@ def unpack(packet: bytes, *, launch: int, step: int) -> StepPlan:
 
 
 def _plan(body: bytes) -> StepPlan:
-    (launch, step, action, control, generation, word, session, session_step,
-     first_forward_length, seed, slot, position, shift) = _BODY.unpack(body)
+    (
+        launch,
+        step,
+        action,
+        control,
+        generation,
+        word,
+        session,
+        session_step,
+        first_forward_length,
+        seed,
+        slot,
+        position,
+        shift,
+    ) = _BODY.unpack(body)
     return StepPlan(
-        launch=launch, step=step, action=Action(action), control=Control(control),
-        generation=generation, word=word, session=session, session_step=session_step,
-        first_forward_length=first_forward_length, seed=seed, slot=slot, position=position,
+        launch=launch,
+        step=step,
+        action=Action(action),
+        control=Control(control),
+        generation=generation,
+        word=word,
+        session=session,
+        session_step=session_step,
+        first_forward_length=first_forward_length,
+        seed=seed,
+        slot=slot,
+        position=position,
         shift=shift,
     )

@@ -95,14 +95,14 @@ def _slot_bytes(num_floats: int) -> int:
     return -(-num_floats * _FLOAT_BYTES // _PAGE_BYTES) * _PAGE_BYTES
 
 
-def _mapped(
-    memory: mmap.mmap, num_ranks: int, num_floats: int
-) -> tuple[tuple[Tensor, ...], ...]:
+def _mapped(memory: mmap.mmap, num_ranks: int, num_floats: int) -> tuple[tuple[Tensor, ...], ...]:
     slot_bytes = _slot_bytes(num_floats)
     return tuple(
         tuple(
             torch.frombuffer(
-                memory, dtype=torch.float32, count=num_floats,
+                memory,
+                dtype=torch.float32,
+                count=num_floats,
                 offset=(parity * num_ranks + rank) * slot_bytes,
             )
             for rank in range(num_ranks)

@@ -1,0 +1,40 @@
+"""Messages between processes."""
+
+import threading
+
+import pytest
+
+from worker.parallel import channel
+from worker.parallel.channel import Channel, Message, PeerLostError
+
+
+def test_a_message_larger_than_a_packet_arrives_whole() -> None:
+    """A chunk of four JPEGs does not fit one packet of the socket."""
+    ours, theirs = channel.pair()
+    with ours, theirs:
+        sent = Message(kind="chunk", fields={"step": 3}, blobs=(b"a" * 300_000, b"", b"b" * 5))
+        sender = threading.Thread(target=lambda: Channel(ours, peer="b").send(sent))
+        sender.start()
+        assert Channel(theirs, peer="a").receive() == sent
+        sender.join()
+
+
+def test_the_end_of_a_peer_is_noticed_by_reader_and_writer() -> None:
+    """End of file is how a death is told."""
+    ours, theirs = channel.pair()
+    theirs.close()
+    with ours:
+        end = Channel(ours, peer="rank 1")
+        with pytest.raises(PeerLostError, match="rank 1 has closed"):
+            end.receive()
+        with pytest.raises(PeerLostError, match="rank 1 does not take"):
+            end.send(Message(kind="x"))
+
+
+def test_a_message_without_an_end_is_refused() -> None:
+    """A limit on what one message may take of memory."""
+    assembly = channel.Assembly()
+    packet = b"\1" + bytes(8 * 1024 * 1024)
+    with pytest.raises(ValueError, match="more than"):
+        for _ in range(9):
+            assembly.add(packet)

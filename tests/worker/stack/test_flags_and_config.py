@@ -1,0 +1,93 @@
+"""What the worker may be asked for, and how it says no."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from worker import config, flags
+
+
+def test_what_is_left_out_is_at_its_fallback() -> None:
+    """A worker asked for nothing runs the fallback."""
+    assert flags.resolved({}, has_demo_variants=False) == {"fused_allreduce": "nccl"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"kv_cash": "ring"}, "unknown flag 'kv_cash' (variant 'ring'); allowed: fused_allreduce"),
+        (
+            {"fused_allreduce": "fused"},
+            "flag 'fused_allreduce' has no variant 'fused'; allowed: nccl, fused_steady, fused_all",
+        ),
+        (
+            {"fused_allreduce": "fused_small_tiles"},
+            "flag 'fused_allreduce' has no variant 'fused_small_tiles'; "
+            "allowed: nccl, fused_steady, fused_all",
+        ),
+    ],
+)
+def test_unknown_words_are_refused_with_what_is_allowed(
+    asked: dict[str, str], sentence: str
+) -> None:
+    """Never a silent default; variants for demonstrations are unknown in production."""
+    with pytest.raises(flags.UnknownFlagError) as refused:
+        flags.resolved(asked, has_demo_variants=False)
+    assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize("variant", flags.FUSED_ALLREDUCE.variants)
+def test_a_set_of_flags_survives_its_word(variant: str) -> None:
+    """The word is what a step plan carries."""
+    asked = {"fused_allreduce": variant}
+    assert flags.from_word(flags.word(asked)) == asked
+
+
+def test_the_digest_tells_sets_apart_and_ignores_their_order() -> None:
+    """It is how two ranks are compared."""
+    assert flags.digest({"a": "1", "b": "2"}) == flags.digest({"b": "2", "a": "1"})
+    assert flags.digest({"a": "1"}) != flags.digest({"a": "2"})
+
+
+@pytest.mark.parametrize("preset", sorted(config.PRESETS))
+def test_a_configuration_survives_its_trip_to_the_fork_server(preset: str) -> None:
+    """The ranks must be built from what the supervisor holds."""
+    fault = config.Injection(kind=config.InjectedFault.NAN, rank=1)
+    held = replace(config.PRESETS[preset](), faults=(fault,))
+    assert config.from_fields(json.loads(json.dumps(config.to_fields(held)))) == held
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_ranks", 5),
+        ("group_timeout_s", 0.0),
+        ("memory_headroom_bytes", 5),
+        ("max_chunks_ahead", 0),
+        ("jpeg_quality", 100),
+    ],
+)
+def test_a_worker_value_that_is_not_allowed_is_named(key: str, value: float) -> None:
+    """Key, value and what is allowed."""
+    with pytest.raises(config.ConfigError, match=f"{key} is {value!r}; allowed: "):
+        config.from_fields({**config.to_fields(config.tiny()), key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_heads", 7),
+        ("rope_split", (8, 4, 2)),
+        ("reset_period", 4),
+        ("num_passes", 0),
+        ("first_forward_bounds", (0, 4)),
+        ("cache_dtype", "float8"),
+        ("pixels_per_token", 12),
+    ],
+)
+def test_a_model_value_that_is_not_allowed_is_named(key: str, value: object) -> None:
+    """Before any process is forked."""
+    with pytest.raises(config.ConfigError) as refused:
+        replace(config.TINY_MODEL, **{key: value})  # type: ignore[arg-type]  # wrong on purpose
+    assert (refused.value.key, refused.value.value) == (key, value)
