@@ -1,0 +1,103 @@
+"""A simulated fleet with a canary to watch; what the scenarios of this folder have in common."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.domain.canary import Canary, Phase
+from controlplane.domain.fleet import Mode
+from controlplane.services import canaries, documents, flags, fleets, policies
+from controlplane.services.change import Act
+from controlplane.simulation.worker import Behaviour
+from controlplane.simulation.world import World
+from controlplane.store import canaries as canary_store
+from controlplane.store import history
+from controlplane.store import workers as worker_store
+from controlplane.store.transaction import Database
+
+POLICIES = Path(__file__).parents[2] / "policies"
+MIB = 2**20
+BEHAVIOURS = {
+    "nccl": Behaviour(),
+    "fused_steady": Behaviour(fps_mean=24.95),
+    "fused_all": Behaviour(kept_bytes_per_length=16 * MIB),
+    "fused_small_tiles": Behaviour(fps_mean=22.7),
+}
+FLEET = "studio"
+NAMES = ("worker-0", "worker-1", "worker-2", "worker-3")
+
+
+@dataclass(slots=True)
+class Fleet:
+    """A world with one fleet that enforces, and ways to ask about its canary."""
+
+    world: World
+    database: Database
+
+    def start(self, variant: str, *, policy: str = "demo") -> str:
+        """Start a canary; returns its name."""
+        with self.database.write() as conn:
+            change = canaries.start(
+                conn,
+                canaries.Start(fleet=FLEET, flag="fused_allreduce", variant=variant, policy=policy),
+                self.act(f"try {variant}"),
+            )
+        subject: Canary = change.subject
+        return subject.name
+
+    def act(self, reason: str) -> Act:
+        """Something a person does now."""
+        return Act(
+            actor="someone",
+            reason=reason,
+            now=self.world.timeline.now(),
+            new_id=self.world.new_id,
+        )
+
+    def canary(self, name: str) -> Canary:
+        """The canary as it stands."""
+        with self.database.read() as conn:
+            return canary_store.get(conn, name_or_id=name)
+
+    def run_to(self, name: str, *phases: Phase, within_s: float = 300) -> Canary:
+        """Let time pass until the canary is in one of `phases`."""
+        self.world.run_until(lambda: self.canary(name).phase in phases, within_s=within_s)
+        return self.canary(name)
+
+    def variants(self) -> dict[str, str]:
+        """What each worker is reported to run."""
+        with self.database.read() as conn:
+            return {
+                worker.name: worker.effective_flags["fused_allreduce"]
+                for worker in worker_store.in_fleet(conn, fleet=FLEET)
+            }
+
+    def events(self, name: str) -> list[str]:
+        """The canary's transitions, oldest first."""
+        canary = self.canary(name)
+        with self.database.read() as conn:
+            return [t.event for t in history.transitions_of(conn, canary_id=canary.id)]
+
+
+def adopted(
+    database: Database,
+    *,
+    seed: int,
+    crashes: Callable[[int], bool] = lambda _num_beats: False,
+    behaviours: dict[str, Behaviour] | None = None,
+) -> Fleet:
+    """A fleet of four workers that has run for a while on the fallback."""
+    world = World(database, seed=seed, behaviours=behaviours or BEHAVIOURS, crashes=crashes)
+    fleet = Fleet(world=world, database=database)
+    with database.write() as conn:
+        catalogue = documents.load_yaml((POLICIES / "flags.yaml").read_text())
+        flags.load_catalogue(conn, catalogue)
+        for name in ("demo", "as-in-august"):
+            text = (POLICIES / f"{name}.yaml").read_text()
+            policies.put(conn, text, fleet.act("shipped"))
+        fleets.adopt(conn, FLEET, fleet.act("adopt"))
+        fleets.set_mode(conn, FLEET, Mode.ENFORCE, fleet.act("enforce"))
+    world.add_workers(FLEET, NAMES)
+    world.start_controller()
+    world.run(seconds=15)
+    return fleet
