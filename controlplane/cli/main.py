@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from controlplane.cli import canaries, fleets, output, policies, reports, tokens, workers
+from controlplane.cli import canaries, fleets, output, policies, reports, running, tokens, workers
 from controlplane.cli.exits import Exit
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     epilog="Exit codes: docs/exit-codes.md. Every change takes --reason and says what it will do.",
 )
+running.register(app)
 app.add_typer(fleets.app, name="fleet", no_args_is_help=True)
 app.add_typer(workers.app, name="worker", no_args_is_help=True)
 app.add_typer(canaries.app, name="canary", no_args_is_help=True)

@@ -1,5 +1,6 @@
 """`steadyframe policy ...`: what a canary must show, as documents."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -7,6 +8,7 @@ import typer
 
 from controlplane.cli import acting, output
 from controlplane.cli.acting import Change
+from controlplane.cli.client import Json
 from controlplane.cli.exits import CliError, Exit
 from controlplane.cli.session import Session, action, query
 
@@ -33,8 +35,16 @@ def list_policies(session: Session) -> None:
 
 @query(app, "show")
 def show(session: Session, policy: Annotated[str, typer.Argument(metavar="POLICY")]) -> None:
-    """One policy as it is stored."""
-    output.write_json(session.client.get(f"/v1/policies/{policy}"))
+    """One policy: what it asks, in words; the document itself with --json."""
+    found = session.client.get(f"/v1/policies/{policy}")
+    if session.as_json:
+        output.write_json(found)
+        return
+    output.write_fields(
+        f"policy {found['name']}",
+        {"flag": found["flag"], "summary": found["summary"], "digest": found["digest"]},
+    )
+    _write_description(found)
 
 
 @query(app, "lint")
@@ -43,8 +53,9 @@ def lint(session: Session, file: PolicyFile) -> None:
     answer = session.client.check("/v1/policies/lint", {"document": _text(file)})
     if session.as_json:
         output.write_json(answer)
-    else:
-        output.say(f"{file}: this policy is sound")
+        return
+    output.say(f"{file}: this policy is sound")
+    _write_description(answer)
 
 
 @action(app, "add")
@@ -54,6 +65,11 @@ def add(session: Session, file: PolicyFile) -> None:
         title=f"add the policy in {file}", path="/v1/policies", body={"document": _text(file)}
     )
     acting.make_and_tell(session, change)
+
+
+def _write_description(found: Mapping[str, Json]) -> None:
+    for sentence in found.get("describes", ()):
+        output.console().print(f"  - {sentence}", markup=False)
 
 
 def _text(file: Path) -> str:

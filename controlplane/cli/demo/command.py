@@ -1,0 +1,129 @@
+"""Plays the scenes and tells how they ended: the body of `steadyframe demo`."""
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from controlplane.cli import output
+from controlplane.cli.demo import scenes, story
+from controlplane.cli.demo import stage as stages
+from controlplane.cli.demo import summary as summaries
+from controlplane.cli.demo.screen import LiveScreen, PlainScreen, Screen
+from controlplane.cli.demo.show import SceneFailedError, Show
+from controlplane.cli.demo.stage import Stage
+from controlplane.cli.demo.story import SceneResult
+from controlplane.cli.demo.summary import Summary
+from controlplane.cli.exits import Exit
+
+
+def play(*, is_kept: bool, as_json: bool, summary_file: Path | None) -> Exit:
+    """Play every scene on a stage of its own. Returns: how it went.
+
+    Raises: CliError: a process of the demo did not start or died.
+    """
+    with _ending_on_sigterm(), stages.opened() as stage:
+        summary = _played(stage, is_live=not as_json and sys.stderr.isatty())
+        _tell(summary, as_json=as_json, file=summary_file)
+        if not summary.is_as_expected:
+            output.say(stage.logs())
+        if is_kept:
+            _keep(stage)
+    return Exit.OK if summary.is_as_expected else Exit.DEMO_FAILED
+
+
+def _played(stage: Stage, *, is_live: bool) -> Summary:
+    now = stage.clock.now
+    screen: Screen = LiveScreen(now=now) if is_live else PlainScreen(now=now)
+    show = Show(stage, screen)
+    began_s = show.now_s()
+    try:
+        show.scene("starting the control plane")
+        stage.start_server(wait=show.wait)
+        show.say(f"the control plane answers at {stage.client.url}")
+        results = tuple(_results(show))
+    finally:
+        screen.close()
+    return Summary(
+        scenes=results,
+        num_scenes=len(scenes.SCENES),
+        took_s=show.now_s() - began_s,
+        peak_memory_bytes=show.peak_memory_bytes,
+        lowest_healthy_fps=min(
+            (each.lowest_healthy_fps for each in results if each.lowest_healthy_fps), default=None
+        ),
+        num_sessions=len(show.sessions),
+        worker_cpu_percent=show.worker_cpu_percent(),
+    )
+
+
+def _results(show: Show) -> Iterator[SceneResult]:
+    """The scenes in order, up to the first that ends otherwise than it must."""
+    for number, scene in enumerate(scenes.SCENES, start=1):
+        title = (scene.__doc__ or "").splitlines()[0]
+        show.scene(f"{number}/{len(scenes.SCENES)} {title}")
+        began_s = show.now_s()
+        try:
+            result = scene(show)
+        except SceneFailedError as error:
+            result = SceneResult(
+                title=f"{number} {scene.__name__}",
+                is_as_expected=False,
+                outcome="unfinished",
+                reason=str(error),
+                took_s=show.now_s() - began_s,
+                lowest_healthy_fps=story.lowest_fps(show.sessions),
+                problems=(str(error),),
+            )
+        show.say(f"{result.outcome}: {result.reason}")
+        yield result
+        if not result.is_as_expected:
+            return
+
+
+def _tell(summary: Summary, *, as_json: bool, file: Path | None) -> None:
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(summary.as_json(), indent=2) + "\n")
+    if as_json:
+        output.write_json(summary.as_json())
+    else:
+        summaries.write(summary)
+
+
+def _keep(stage: Stage) -> None:
+    """Leave everything running until Ctrl-C."""
+    output.say(
+        f"\nstill running: {stage.client.url}; in another terminal:\n"
+        f"  export STEADYFRAME_URL={stage.client.url}\n"
+        f"  export STEADYFRAME_TOKEN_FILE={stage.token_file}\n"
+        "  steadyframe worker list demo\n"
+        "  steadyframe canary list\n"
+        "Ctrl-C ends it and removes its folder."
+    )
+    pause = threading.Event()
+    try:
+        while stage.server_exit_code() is None:
+            stage.tend()
+            stage.viewers.collect()
+            pause.wait(1)
+    except KeyboardInterrupt:
+        output.say("ending")
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """A polite kill ends the demo as Ctrl-C does: in order."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

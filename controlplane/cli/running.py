@@ -1,0 +1,85 @@
+"""`steadyframe serve` and `demo`: the two commands that start processes."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controlplane.cli import output
+from controlplane.cli.exits import CliError, Exit
+from controlplane.cli.session import AsJson, reporting_errors
+
+Host = Annotated[str | None, typer.Option("--host", help="Address to listen on.")]
+Port = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0: any.")
+]
+StateDir = Annotated[
+    Path | None, typer.Option("--state-dir", help="Folder of the database and the admin token.")
+]
+Keep = Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")]
+SummaryFile = Annotated[
+    Path | None, typer.Option("--summary", help="Write the summary there, as JSON.")
+]
+
+
+def register(root: typer.Typer) -> None:
+    """Put the commands on the top level."""
+    root.command("serve")(serve)
+    root.command("demo")(demo)
+
+
+def serve(*, host: Host = None, port: Port = None, state_dir: StateDir = None) -> None:
+    """Run the control plane until SIGTERM; every setting is also a STEADYFRAME_ variable."""
+    with reporting_errors(as_json=False):
+        given = {"host": host, "port": port, "state_dir": state_dir}
+        settings = _settings({name: value for name, value in given.items() if value is not None})
+        from controlplane import app
+
+        app.serve(settings)
+
+
+def demo(*, keep: Keep = False, as_json: AsJson = False, summary: SummaryFile = None) -> None:
+    """Show the main job with real workers on this machine, then end; under 3 minutes."""
+    with reporting_errors(as_json=as_json):
+        _need("worker", "torch")
+        from controlplane.cli.demo import command
+
+        exit_code = command.play(is_kept=keep, as_json=as_json, summary_file=summary)
+    raise typer.Exit(int(exit_code))
+
+
+def _settings(given: dict[str, Any]) -> Any:
+    """The settings; a wrong variable is named with what is allowed. Raises: CliError."""
+    _need("server", "pydantic_settings")
+    import os
+
+    from pydantic import ValidationError
+
+    from controlplane import settings
+
+    for name in settings.unknown_names(os.environ):
+        output.say(f"warning: {name} is set, but nothing reads it: see docs/settings.md")
+    try:
+        return settings.Settings(**given)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}"
+            for each in error.errors(include_url=False)
+        )
+        raise CliError(
+            f"a setting is wrong: {problems}",
+            exit_code=Exit.USAGE,
+            next_step="docs/settings.md lists every setting",
+        ) from None
+
+
+def _need(extra: str, module: str) -> None:
+    """Raise CliError if the extra that brings `module` is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec(module) is None:
+        raise CliError(
+            f"this command needs more than the base installation: {module} is missing",
+            exit_code=Exit.USAGE,
+            next_step=f"pip install 'steadyframe[{extra}]', or in a checkout: make setup",
+        )
