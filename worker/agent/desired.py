@@ -56,6 +56,7 @@ class DesiredWatch:
         self._backoff = Backoff(randomness, limit_s=5.0)
         self._after: int | None = None  # None: not registered
         self._is_connected = False
+        self._has_told_failure = False
 
     @property
     def is_connected(self) -> bool:
@@ -93,10 +94,13 @@ class DesiredWatch:
     def _note_failure(self, error: Exception) -> None:
         if isinstance(error, UnknownWorkerError):
             self._after = None
-        if self._is_connected or self._after is None:
+        # Once for each outage, not once for each attempt.
+        if not self._has_told_failure:
             logger.warning("control_plane_missed reason=%s", error)
+        self._has_told_failure = True
         self._is_connected = False
 
     def _note_success(self) -> None:
         self._is_connected = True
+        self._has_told_failure = False
         self._backoff.reset()

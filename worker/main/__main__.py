@@ -1,4 +1,4 @@
-"""`python -m worker.main`."""
+"""`python -m worker.main` is the command `steadyframe-worker`."""
 
 from worker.main import cli
 

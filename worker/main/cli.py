@@ -36,8 +36,9 @@ def _main(options: argparse.Namespace) -> int:
 
 def _run(path: Path) -> int:
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    # It logs every request, and a held-open call comes every 20 s.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    # They log every request and every connection.
+    for name in ("httpx", "websockets"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         asyncio.run(run.run(settings.load(path)))
     except (SettingsError, StateDirInUseError) as error:

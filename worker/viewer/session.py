@@ -116,7 +116,7 @@ class _Watching:
         return self._seen(outcome=outcome, reason=reason)
 
     async def _ask_for_session(self) -> None:
-        request = {
+        request: dict[str, int | str | bool] = {
             "first_forward_length": self._ask.first_forward_length,
             "seed": self._ask.seed,
             "is_synthetic": self._ask.is_synthetic,

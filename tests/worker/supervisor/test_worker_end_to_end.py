@@ -1,0 +1,155 @@
+"""A whole worker in real processes against a control plane that only remembers."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from controlplane.contract.messages import DesiredState
+from controlplane.contract.vocabulary import Outcome, Reason
+from tests.worker import control_plane as planes
+from tests.worker.control_plane import ControlPlaneOfTests
+from tests.worker.supervisor.worker_process import WorkerProcess, running_worker
+from worker.viewer import drive
+from worker.viewer.drive import Plan, Summary
+from worker.viewer.session import Ask, Seen, watch
+
+FALLBACK = {"fused_allreduce": "nccl"}
+FAST = {"fused_allreduce": "fused_steady"}
+LIVE: dict[str, Any] = {"fleet": "demo", "worker": "w1"}
+
+
+@pytest.fixture
+def plane() -> Iterator[ControlPlaneOfTests]:
+    with planes.control_plane(DesiredState(**LIVE, generation=5, flags=FALLBACK)) as plane:
+        yield plane
+
+
+def view(worker: WorkerProcess, *, seconds: float = 1.0, num_sessions: int = 1) -> Summary:
+    plan = Plan(num_sessions=num_sessions, seconds=seconds, lengths=[16], patience_s=30)
+    return asyncio.run(drive.drive(worker.url, plan))
+
+
+async def view_while(worker: WorkerProcess, act: Any, *, seconds: float) -> Seen:
+    """Watch, and do `act` half a second into it."""
+    watching = asyncio.create_task(
+        watch(worker.url, Ask(first_forward_length=16, seed=1, seconds=seconds))
+    )
+    await asyncio.sleep(0.7)
+    await asyncio.to_thread(act)
+    return await watching
+
+
+def test_worker_and_viewer_agree_and_a_flip_takes_effect_in_mid_session(
+    plane: ControlPlaneOfTests, tmp_path: Path
+) -> None:
+    """The measure a canary is judged by is the one a viewer has, and a flip freezes nobody."""
+    with running_worker(tmp_path / "w1", url=plane.url) as worker:
+        view(worker, seconds=0.2)
+
+        def flip() -> None:
+            plane.want(flags=FAST)
+            plane.wait_for(lambda: bool(plane.effectives) and plane.effectives[-1].generation == 6)
+
+        seen = asyncio.run(view_while(worker, flip, seconds=2.0))
+        plane.wait_for(lambda: len(plane.ended()) == 2)
+        assert worker.terminate() == 0
+    ended = plane.ended()[-1]
+    assert plane.effectives[-1].flags == FAST
+    assert [segment.flags for segment in ended.segments] == [FALLBACK, FAST]
+    assert ended.outcome is Outcome.COMPLETED
+    assert seen.fps is not None
+    assert seen.fps > 24
+    assert abs(ended.num_frames - seen.num_frames) <= 4
+    assert abs(ended.streamed_s - seen.streamed_s) < 4 / 24
+    assert plane.registrations[0].address.startswith("ws://127.0.0.1:")
+
+
+def test_a_killed_rank_fails_its_session_and_the_next_is_healthy_on_the_fallback(
+    plane: ControlPlaneOfTests, tmp_path: Path
+) -> None:
+    """The worker contains a broken kernel by itself, before anyone has judged anything."""
+    plane.want(flags=FAST, lease_s=60)
+    with running_worker(tmp_path / "w1", url=plane.url) as worker:
+        plane.wait_for(lambda: any(e.flags == FAST for e in plane.effectives))
+        failed = asyncio.run(view_while(worker, worker.kill_rank, seconds=10))
+        summary = view(worker)
+        plane.wait_for(lambda: len(plane.ended()) == 2 and len(plane.trips) == 1)
+    assert failed.outcome == "failed"
+    assert failed.reason == Reason.RANK_DIED
+    assert [record.outcome for record in plane.ended()] == [Outcome.FAILED, Outcome.COMPLETED]
+    assert plane.trips[0].flags == FAST
+    assert plane.trips[0].session == failed.session
+    assert plane.effectives[-1].flags == FALLBACK
+    assert summary.seen[0].flags == FALLBACK
+    assert (summary.seen[0].fps or 0) > 24
+
+
+def test_a_killed_worker_leaves_a_record_and_no_process(
+    plane: ControlPlaneOfTests, tmp_path: Path
+) -> None:
+    """The August deaths came before the first second and left no trace; these do."""
+    with running_worker(tmp_path / "w1", url=plane.url) as worker:
+        view(worker, seconds=0.2)
+        children = worker.children()
+        seen = asyncio.run(view_while(worker, worker.kill, seconds=10))
+        _, alive = psutil.wait_procs(children, timeout=10)
+        assert not alive
+    with running_worker(tmp_path / "w1", url=plane.url) as worker:
+        plane.wait_for(lambda: len(plane.ended()) == 2)
+    lost = plane.ended()[-1]
+    incarnations = [registration.incarnation for registration in plane.registrations]
+    assert (lost.outcome, lost.reason) == (Outcome.FAILED, Reason.PROCESS_LOST)
+    assert lost.session == seen.session
+    assert [i for i, record in plane.records if record == lost] == incarnations[:1]
+    assert len(set(incarnations)) == 2
+
+
+def test_a_lapsed_lease_leads_to_the_fallback_and_is_reported(
+    plane: ControlPlaneOfTests, tmp_path: Path
+) -> None:
+    """Nobody judges any more, so nothing unproven runs any more."""
+    plane.want(flags=FAST, lease_s=3)
+    with running_worker(tmp_path / "w1", url=plane.url) as worker:
+        plane.wait_for(lambda: any(e.flags == FAST for e in plane.effectives))
+        plane.is_answering = False
+
+        def lapsed() -> bool:
+            return any(e.is_lease_lapsed and e.flags == FALLBACK for e in plane.effectives)
+
+        plane.wait_for(lapsed)
+        plane.is_answering = True
+        assert (view(worker).seen[0].flags) == FALLBACK
+
+
+def test_without_a_control_plane_a_worker_keeps_what_was_proven_on_its_stack(
+    tmp_path: Path,
+) -> None:
+    """Fail-static: an outage of the control plane is none of the viewers'."""
+    desired = DesiredState(**LIVE, generation=5, flags=FAST)
+    with planes.control_plane(desired) as plane, running_worker(tmp_path / "w1", url=plane.url):
+        plane.wait_for(lambda: any(e.flags == FAST for e in plane.effectives))
+    nowhere = "http://127.0.0.1:9"
+    with running_worker(tmp_path / "w1", url=nowhere) as worker:
+        assert view(worker).seen[0].flags == FAST
+    with running_worker(tmp_path / "w1", url=nowhere, weights="other") as worker:
+        assert view(worker).seen[0].flags == FALLBACK
+
+
+def test_broken_glass_wins_over_the_control_plane(
+    plane: ControlPlaneOfTests, tmp_path: Path
+) -> None:
+    """Someone on the machine can always stop a kernel, and give it back."""
+    plane.want(flags=FAST)
+    glass = tmp_path / "w1" / "force-fallback"
+    with running_worker(tmp_path / "w1", url=plane.url):
+        plane.wait_for(lambda: any(e.flags == FAST for e in plane.effectives))
+        glass.touch()
+        plane.wait_for(lambda: plane.effectives[-1].is_break_glass)
+        assert plane.effectives[-1].flags == FALLBACK
+        glass.unlink()
+        plane.wait_for(lambda: plane.effectives[-1].flags == FAST)
+    assert not plane.effectives[-1].is_break_glass
