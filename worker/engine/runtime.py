@@ -51,13 +51,12 @@ class Runtime:
     def __init__(self, ends: Ends, config: WorkerConfig, line: Line) -> None:
         """Join the group and draw the weights. Raises: PeerLostError."""
         self.rank, self.line, self.config = ends.index, line, config
-        if config.num_ranks > 1:
-            group.join(
-                rendezvous=ends.rendezvous,
-                rank=ends.index,
-                num_ranks=config.num_ranks,
-                timeout_s=config.group_timeout_s,
-            )
+        group.join(
+            rendezvous=ends.rendezvous,
+            rank=ends.index,
+            num_ranks=config.num_ranks,
+            timeout_s=config.group_timeout_s,
+        )
         slots = SlotPlace(
             memory=ends.slots, rank=ends.index, num_ranks=config.num_ranks, bells=ends.bells
         )

@@ -28,20 +28,21 @@ class ReduceSwitch:
     def prepare(self, variant: str, *, must_fail: bool = False) -> str:
         """Build and prove `variant` beside the running one; every rank has to take part.
 
-        Returns: why it cannot be taken, or nothing.
+        Returns: why this rank cannot take it, or nothing. If any rank cannot, none keeps it.
         Raises: PeerLostError.
         """
         self.discard()
         if variant == self._variant:
-            return "" if self._agree(is_ready=True) else "another rank could not prepare"
+            self._agree(is_ready=True)
+            return ""
         reason = self._build(variant, must_fail=must_fail)
         if not self._agree(is_ready=not reason):
             self.discard()
-            return reason or "another rank could not prepare"
+            return reason
         reason = self._prove()
         if not self._agree(is_ready=not reason):
             self.discard()
-            return reason or "another rank's self-test failed"
+            return reason
         return ""
 
     def commit(self, variant: str) -> None:

@@ -23,8 +23,10 @@ def test_what_is_left_out_is_at_its_fallback() -> None:
         ),
         (
             {"fused_allreduce": "fused_small_tiles"},
-            "flag 'fused_allreduce' has no variant 'fused_small_tiles'; "
-            "allowed: nccl, fused_steady, fused_all",
+            (
+                "flag 'fused_allreduce' has no variant 'fused_small_tiles'; "
+                "allowed: nccl, fused_steady, fused_all"
+            ),
         ),
     ],
 )
