@@ -82,8 +82,11 @@ def upsert(
     rows: Mapping[str, object] | Sequence[Mapping[str, object]],
     *,
     where: ColumnElement[bool] | None = None,
+    owner: str | None = None,
 ) -> int:
     """Insert `rows`, or overwrite those of the same primary key where `where` holds.
+
+    With `owner`, a row is overwritten only by one that has the same value in that column.
 
     Returns: rows written, or -1 where the driver does not say, which it does for a single row.
     """
@@ -91,6 +94,8 @@ def upsert(
     key = [column.name for column in table.primary_key]
     first = rows if isinstance(rows, Mapping) else rows[0]
     changed = {name: statement.excluded[name] for name in first if name not in key}
+    if owner is not None:
+        where = table.c[owner] == statement.excluded[owner]
     statement = statement.on_conflict_do_update(index_elements=key, set_=changed, where=where)
     return conn.execute(statement, rows).rowcount
 

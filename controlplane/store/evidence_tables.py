@@ -154,6 +154,7 @@ breaker_trips = Table(
     text("detail"),
     at("at"),
     at("closed_at", nullable=True),
+    text("closed_reason", nullable=True),
     PrimaryKeyConstraint("worker_id", "id"),
     Index(None, "worker_id", "at"),
 )

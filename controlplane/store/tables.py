@@ -284,7 +284,7 @@ leader = Table(
 outbox = Table(
     "outbox",
     METADATA,
-    identifier("id", primary_key=True),
+    sequence(),
     word("topic"),
     json_value("body"),
     at("created_at"),

@@ -7,9 +7,10 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.engine import make_url
 
 from controlplane.store import dialect
+
+__all__ = ["Connection", "Database"]
 
 
 class Database:
@@ -71,11 +72,6 @@ class Database:
     def close(self) -> None:
         """Close the pooled connections."""
         self._engine.dispose()
-
-
-def is_sqlite(url: str) -> bool:
-    """Whether `url` names an SQLite file."""
-    return make_url(url).get_backend_name() == dialect.SQLITE
 
 
 def _wait_for_other_migrations(conn: Connection) -> None:

@@ -78,7 +78,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
     )
     op.create_table(
         "outbox",
-        sa.Column("id", sa.String(64), nullable=False),
+        sa.Column("sequence", SEQUENCE, sa.Identity(always=False), nullable=False),
         sa.Column("topic", sa.String(63), nullable=False),
         sa.Column("body", JSON, nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
@@ -89,7 +89,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.CheckConstraint(
             "num_attempts >= 0", name=op.f("ck_outbox_ck_outbox_num_attempts_counts")
         ),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_outbox")),
+        sa.PrimaryKeyConstraint("sequence", name=op.f("pk_outbox")),
     )
     op.create_index(
         "ix_outbox_due",
@@ -487,6 +487,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("detail", sa.String(1000), nullable=False),
         sa.Column("at", MOMENT, nullable=False),
         sa.Column("closed_at", MOMENT, nullable=True),
+        sa.Column("closed_reason", sa.String(1000), nullable=True),
         sa.CheckConstraint(
             "reason IN ('out_of_memory', 'nan', 'rank_disagreement', 'rank_died', "
             "'rank_hung', 'process_lost', 'underrun', 'lease_lapsed', "
