@@ -75,17 +75,19 @@ class ControlPlaneOfTests:
                     self.trips.append(BreakerTrip.model_validate_json(body))
                 case "logs":
                     self.records.extend(decode(body))
+                case _:
+                    raise AssertionError(call)
             return None
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:  # noqa: N802 - the name http.server asks for
+    def do_GET(self) -> None:
         after = int(parse_qs(urlsplit(self.path).query)["after"][0])
         self._answer(self._plane.get(after))
 
-    def do_POST(self) -> None:  # noqa: N802 - the name http.server asks for
+    def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self._answer(self._plane.take(self.path.rsplit("/", 1)[1], body))
 

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from controlplane.contract.messages import DesiredState
 from controlplane.contract.vocabulary import Outcome, Reason
 from tests.worker import control_plane as planes
 from tests.worker.control_plane import ControlPlaneOfTests
-from tests.worker.supervisor.worker_process import WorkerProcess, running_worker
+from tests.worker.supervisor.worker_process import WorkerProcess, alive_after, running_worker
 from worker.viewer import drive
 from worker.viewer.drive import Plan, Summary
 from worker.viewer.session import Ask, Seen, watch
@@ -94,10 +93,9 @@ def test_a_killed_worker_leaves_a_record_and_no_process(
     """The August deaths came before the first second and left no trace; these do."""
     with running_worker(tmp_path / "w1", url=plane.url) as worker:
         view(worker, seconds=0.2)
-        children = worker.children()
+        family = worker.descendants()
         seen = asyncio.run(view_while(worker, worker.kill, seconds=10))
-        _, alive = psutil.wait_procs(children, timeout=10)
-        assert not alive
+        assert alive_after(family, timeout_s=10) == []
     with running_worker(tmp_path / "w1", url=plane.url) as worker:
         plane.wait_for(lambda: len(plane.ended()) == 2)
     lost = plane.ended()[-1]

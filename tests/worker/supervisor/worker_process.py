@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 READY_TIMEOUT_S = 40.0
 STOP_TIMEOUT_S = 20.0
 
@@ -33,13 +31,13 @@ class WorkerProcess:
         content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"pid": 0}
         return content
 
-    def children(self) -> list[psutil.Process]:
-        return psutil.Process(self._process.pid).children(recursive=True)
+    def descendants(self) -> list[int]:
+        return descendants(self._process.pid)
 
     def kill_rank(self) -> None:
-        """SIGKILL for one rank: the second last child of the fork server."""
-        ranks = [child for child in self.children() if child.ppid() != self._process.pid]
-        ranks[0].kill()
+        """SIGKILL for one rank: the first child of the fork server."""
+        (fork_server,) = children(self._process.pid)
+        os.kill(children(fork_server)[0], signal.SIGKILL)
 
     def kill(self) -> None:
         """SIGKILL for the supervisor alone; its children have to notice by themselves."""
@@ -56,6 +54,35 @@ class WorkerProcess:
             assert self._process.poll() is None, "the worker ended before it listened"
             assert time.monotonic() < limit, "the worker does not listen"
             time.sleep(0.05)
+
+
+def children(pid: int) -> list[int]:
+    """Processes whose parent is `pid`, in the order of their birth; none if it has gone."""
+    try:
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def descendants(pid: int) -> list[int]:
+    """Children of `pid` and theirs."""
+    return [each for child in children(pid) for each in (child, *descendants(child))]
+
+
+def alive_after(pids: list[int], *, timeout_s: float) -> list[int]:
+    """Those of `pids` that still run when all have ended or the time is over."""
+    limit = time.monotonic() + timeout_s
+    while (alive := [pid for pid in pids if is_running(pid)]) and time.monotonic() < limit:
+        time.sleep(0.05)
+    return alive
+
+
+def is_running(pid: int) -> bool:
+    """Whether `pid` runs; a zombie that waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @contextmanager
@@ -79,15 +106,15 @@ def running_worker(
             env={**os.environ, **(environment or {})},
         )
     worker = WorkerProcess(process, state_dir)
-    children: list[psutil.Process] = []
+    family: list[int] = []
     try:
         worker.wait_until_listening()
         yield worker
     finally:
         if process.poll() is None:
-            children = worker.children()
+            family = worker.descendants()
             worker.terminate()
-        _gone, alive = psutil.wait_procs(children, timeout=5)
-        for child in alive:
-            child.kill()
+        alive = alive_after(family, timeout_s=5)
+        for pid in alive:
+            os.kill(pid, signal.SIGKILL)
         assert not alive, "the worker left processes behind"
