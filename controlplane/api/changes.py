@@ -5,25 +5,26 @@ A dry run does the whole of it and rolls back, so that what it says is what woul
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from fastapi import Depends, Header, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import JSONResponse
 
 from controlplane.api import views
 from controlplane.api.auth import Role, require
 from controlplane.api.context import Context, Here
-from controlplane.api.schemas import Because, DryRun
+from controlplane.api.schemas import Because
 from controlplane.domain import digest
 from controlplane.services.change import Act, Change
 from controlplane.services.tokens import Principal
 from controlplane.store import idempotency as idempotency_store
+from controlplane.store.transaction import Connection
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-Work = Callable[["Connection", Act], Change]
+Work = Callable[[Connection, Act], Change]
 Key = Annotated[str | None, Header(alias="Idempotency-Key", pattern=r"^[A-Za-z0-9_-]{1,100}$")]
+
+
+DryRun = Annotated[bool, Query(description="Say what would happen, and change nothing.")]
 
 
 class _DryRun(Exception):  # noqa: N818 - not an error: the way to roll a transaction back
@@ -82,7 +83,7 @@ class Changing:
     def _rehearsed(self, work: Work, act: Act) -> Change:
         try:
             with self.here.database.write() as conn:
-                raise _DryRun(work(conn, act))
+                raise _DryRun(work(conn, act))  # noqa: TRY301 - the raise is what rolls it back
         except _DryRun as rehearsed:
             return rehearsed.change
 
@@ -93,7 +94,7 @@ def _changing(role: Role) -> Callable[..., Changing]:
         here: Here,
         principal: Annotated[Principal, Depends(require(role))],
         key: Key = None,
-        dry_run: DryRun = False,  # noqa: FBT001, FBT002 - FastAPI calls by name
+        dry_run: DryRun = False,  # noqa: FBT002 - FastAPI calls by name
     ) -> Changing:
         return Changing(
             here=here,

@@ -49,11 +49,14 @@ def without_nul(value: Any, depth: int = 0) -> Any:
 
 
 NamePath = Annotated[str, Path(pattern=NAME_PATTERN)]
+# A flag's name and a number.
+CanaryPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_.-]{0,99}$")]
 IdPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 NameQuery = Annotated[str | None, Query(pattern=NAME_PATTERN)]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
-Cursor = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_=.:~-]{1,200}$")]
-DryRun = Annotated[bool, Query(description="Say what would happen, and change nothing.")]
+# A cursor is the key of the last item of the page before: an id, a name or a sequence number.
+Cursor = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+SequenceCursor = Annotated[int | None, Query(alias="cursor", ge=0, le=MAX_INT64)]
 GenerationQuery = Annotated[int, Query(ge=0, le=MAX_INT64)]
 IncarnationQuery = Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 

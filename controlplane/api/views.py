@@ -1,41 +1,15 @@
-"""Values as answers show them: plain JSON, times in ISO 8601, durations in seconds ending in `_s`."""
+"""Values as answers show them: plain JSON, times in ISO 8601, durations in seconds."""
 
-import dataclasses
-from collections.abc import Mapping, Sequence, Set as AbstractSet
-from datetime import datetime, timedelta
-from enum import Enum
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON can carry it."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
-        return plain(fields)
-    match value:
-        case Enum():
-            return value.value
-        case None | bool() | int() | float() | str():
-            return value
-        case datetime():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case Fraction():
-            return float(value)
-        case BaseModel():
-            return value.model_dump(mode="json")
-        case Mapping():
-            return dict(_member(str(key), one) for key, one in value.items())
-        case Sequence():
-            return [plain(one) for one in value]
-        case AbstractSet():
-            return sorted(plain(one) for one in value)
-    message = f"{type(value).__name__} has no plain form"
-    raise TypeError(message)
+    """`value` as JSON can carry it. Raises ValueError where it has no plain form."""
+    return to_jsonable_python(value, timedelta_mode="float", fallback=_unusual)
 
 
 def page(items: Sequence[Any], *, next_cursor: str | None) -> dict[str, Any]:
@@ -43,7 +17,15 @@ def page(items: Sequence[Any], *, next_cursor: str | None) -> dict[str, Any]:
     return {"items": [plain(item) for item in items], "next_cursor": next_cursor}
 
 
-def _member(key: str, value: Any) -> tuple[str, Any]:
-    if isinstance(value, timedelta):
-        return f"{key}_s", value.total_seconds()
-    return key, plain(value)
+def whole(items: Sequence[Any]) -> dict[str, Any]:
+    """A list that is short by nature, in the form of the others."""
+    return page(items, next_cursor=None)
+
+
+def _unusual(value: Any) -> Any:
+    if isinstance(value, Mapping):  # such as the read-only view of a dict
+        return dict(value)
+    if isinstance(value, Fraction):
+        return float(value)
+    message = f"{type(value).__name__} has no plain form"
+    raise ValueError(message)

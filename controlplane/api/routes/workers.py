@@ -3,6 +3,7 @@
 Only the held-open call is `async`; it waits on a signal and reads through the thread pool.
 """
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import anyio
@@ -41,8 +42,8 @@ def register(
     _check_same("fleet", fleet, body.fleet)
     _check_same("worker", worker, body.worker)
     with here.database.write() as conn:
-        state = workers.register(conn, body, now=here.clock.now(), new_id=here.new_id)
-    here.nudge()
+        state, woken = workers.register(conn, body, now=here.clock.now(), new_id=here.new_id)
+    _tell(here, woken)
     return state
 
 
@@ -56,13 +57,12 @@ async def desired(
     _: auth.Worker,
 ) -> DesiredState:
     """What the control plane wants; held open until its generation differs from `after`."""
-    hearing = workers.Hearing(fleet=fleet, worker=worker, incarnation=incarnation)
-    worker_id = await run_in_threadpool(_heard, here, hearing)
+    worker_id = await run_in_threadpool(_heard, here, fleet, worker, incarnation)
     began_at = anyio.current_time()
     hold_s = _hold_s(here)
     with here.signals.subscription(f"worker:{worker_id}") as changed:
         while True:  # bounded by `hold_s`
-            state = await run_in_threadpool(_state, here, hearing)
+            state = await run_in_threadpool(_state, here, worker_id)
             if state.lease_s is not None:
                 hold_s = min(hold_s, state.lease_s / LEASE_PART)
             left_s = hold_s - (anyio.current_time() - began_at)
@@ -81,8 +81,8 @@ def effective(
 ) -> None:
     """Take what every rank runs."""
     with here.database.write() as conn:
-        workers.take_effective(conn, body, fleet=fleet, worker=worker, now=here.clock.now())
-    here.nudge()
+        woken = workers.take_effective(conn, fleet, worker, report=body, now=here.clock.now())
+    _tell(here, woken)
 
 
 @router.post("/trips", status_code=NO_CONTENT, response_class=Response)
@@ -95,7 +95,11 @@ def trip(
 ) -> None:
     """Take that the worker went to its fallback by itself."""
     with here.database.write() as conn:
-        woken = workers.take_trip(conn, body, fleet=fleet, worker=worker, now=here.clock.now())
+        woken = workers.take_trip(conn, fleet, worker, trip=body, now=here.clock.now())
+    _tell(here, woken)
+
+
+def _tell(here: Context, woken: Iterable[str]) -> None:
     for worker_id in woken:
         here.signals.notify(f"worker:{worker_id}")
     here.nudge()
@@ -107,14 +111,15 @@ def _hold_s(here: Context) -> float:
     return max(0.0, here.settings.hold_s + here.randomness.uniform(-jitter_s, jitter_s))
 
 
-def _heard(here: Context, hearing: workers.Hearing) -> str:
+def _heard(here: Context, fleet: str, worker: str, incarnation: str) -> str:
     with here.database.write() as conn:
-        return workers.hear(conn, hearing, now=here.clock.now())
+        now = here.clock.now()
+        return workers.hear(conn, fleet, worker, incarnation=incarnation, now=now)
 
 
-def _state(here: Context, hearing: workers.Hearing) -> DesiredState:
+def _state(here: Context, worker_id: str) -> DesiredState:
     with here.database.read() as conn:
-        return workers.desired(conn, hearing, now=here.clock.now())
+        return workers.desired(conn, worker_id, now=here.clock.now())
 
 
 def _check_same(key: str, in_path: str, in_body: str) -> None:

@@ -1,0 +1,139 @@
+"""What an operator decides for one worker: pins and cordons."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from controlplane.domain import flag as flags
+from controlplane.domain.errors import ConflictError, NotFoundError
+from controlplane.domain.flag import Flag
+from controlplane.domain.fleet import Pin, Worker
+from controlplane.services import effects, workers
+from controlplane.services.change import Act, Change
+from controlplane.store import audit as audit_store
+from controlplane.store import flags as flag_store
+from controlplane.store import workers as worker_store
+from controlplane.store.transaction import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A pin that is asked for."""
+
+    flag: str
+    variant: str
+    lasts_s: int
+
+
+def pin(conn: Connection, fleet: str, name: str, *, wanted: Wanted, act: Act) -> Change:
+    """Hold one flag of one worker at a variant, for some hours.
+
+    Raises:
+        NotFoundError: no such fleet, worker or flag.
+        InvalidValueError: the flag has no such variant.
+        ConflictError: the worker's build does not know it.
+    """
+    worker = worker_store.get(conn, fleet=fleet, name=name)
+    flag = flags.require(flag_store.catalogue(conn), wanted.flag)
+    _check_known(worker, flag, wanted.variant)
+    made = Pin(
+        flag=flag.name,
+        variant=wanted.variant,
+        reason=act.reason,
+        actor=act.actor,
+        expires_at=act.now + timedelta(seconds=wanted.lasts_s),
+    )
+    sentence = (
+        f"{name} is pinned to {flag.name}={wanted.variant} until"
+        f" {made.expires_at:%Y-%m-%d %H:%M}Z and takes part in no canary of that flag"
+    )
+    detail = {"flag": flag.name, "variant": wanted.variant, "lasts_s": wanted.lasts_s}
+    return _change(
+        conn,
+        worker,
+        lambda: worker_store.put_pin(conn, worker_id=worker.id, pin=made, now=act.now),
+        told=_Told(action="worker.pinned", sentence=sentence, detail=detail),
+        act=act,
+    )
+
+
+def unpin(conn: Connection, fleet: str, name: str, *, flag: str, act: Act) -> Change:
+    """End a pin.
+
+    Raises:
+        NotFoundError: no such fleet or worker, or the flag is not pinned there.
+    """
+    worker = worker_store.get(conn, fleet=fleet, name=name)
+    if not any(one.flag == flag for one in worker.pins):
+        raise NotFoundError("pin", flag, known=(one.flag for one in worker.pins))
+    sentence = f"{name} goes back to what its fleet runs of {flag}"
+    return _change(
+        conn,
+        worker,
+        lambda: worker_store.remove_pin(conn, worker_id=worker.id, flag=flag),
+        told=_Told(action="worker.unpinned", sentence=sentence, detail={"flag": flag}),
+        act=act,
+    )
+
+
+def set_cordoned(conn: Connection, fleet: str, name: str, *, is_cordoned: bool, act: Act) -> Change:
+    """Take the worker out of service, or back.
+
+    Raises:
+        NotFoundError: no such fleet or worker.
+    """
+    worker = worker_store.get(conn, fleet=fleet, name=name)
+    word = "cordoned" if is_cordoned else "uncordoned"
+    if worker.is_cordoned is is_cordoned:
+        sentence = f"nothing changes: {name} is {word} already"
+        return Change(subject=workers.shown(worker), effects=(sentence,))
+    sentence = (
+        f"{name} takes no new session and no part in canaries; the session it has goes on"
+        if is_cordoned
+        else f"{name} takes sessions again"
+    )
+    return _change(
+        conn,
+        worker,
+        lambda: worker_store.set_cordoned(conn, worker_id=worker.id, is_cordoned=is_cordoned),
+        told=_Told(action=f"worker.{word}", sentence=sentence, detail={}),
+        act=act,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    action: str
+    sentence: str
+    detail: Mapping[str, object]
+
+
+def _change(
+    conn: Connection, worker: Worker, write: Callable[[], object], *, told: _Told, act: Act
+) -> Change:
+    write()
+    audit_store.append(
+        conn,
+        actor=act.actor,
+        action=told.action,
+        target=f"{worker.fleet}/{worker.name}",
+        reason=act.reason,
+        detail=told.detail,
+        now=act.now,
+    )
+    woken, flips = effects.on_workers(conn, fleet=worker.fleet, now=act.now)
+    return Change(
+        subject=workers.show(conn, worker.fleet, worker.name),
+        effects=(told.sentence, *flips),
+        woken=woken,
+    )
+
+
+def _check_known(worker: Worker, flag: Flag, variant: str) -> None:
+    flag.variant(variant)
+    known = worker.capabilities.get(flag.name, ())
+    if variant not in known:
+        listed = ", ".join(sorted(known)) or "none"
+        raise ConflictError(
+            f"the build of {worker.name} does not know {flag.name}={variant}; it knows: {listed}"
+        )

@@ -1,0 +1,180 @@
+"""Whether a canary may begin, found out before anybody waits for it, and what it will do."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from controlplane.domain import canary as canary_domain
+from controlplane.domain import flag as flags
+from controlplane.domain import fleet as fleets
+from controlplane.domain import policy_document
+from controlplane.domain.canary import Canary
+from controlplane.domain.desired import Qualification
+from controlplane.domain.document import duration_text
+from controlplane.domain.errors import ConflictError, InvalidValueError, one_of
+from controlplane.domain.flag import Flag, Variant
+from controlplane.domain.fleet import Fleet, Mode, Worker
+from controlplane.domain.policy import Policy
+from controlplane.services import policies
+from controlplane.store import canaries as canary_store
+from controlplane.store import flags as flag_store
+from controlplane.store import fleets as fleet_store
+from controlplane.store import policies as policy_store
+from controlplane.store import qualifications as qualification_store
+from controlplane.store import workers as worker_store
+from controlplane.store.transaction import Connection
+
+# One worker to expose and one to compare with.
+LEAST_WORKERS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A canary that may begin."""
+
+    fleet: Fleet
+    flag: Flag
+    variant: Variant
+    baseline: str
+    hardware: str
+    stack: str
+    eligible: tuple[str, ...]  # names
+    ahead: tuple[str, ...]  # live canaries of the same fleet and hardware, which come first
+
+
+def checked(
+    conn: Connection, *, fleet: str, flag: str, variant: str, hardware: str | None, now: datetime
+) -> Start:
+    """What would begin.
+
+    Raises:
+        NotFoundError: no such fleet or flag.
+        InvalidValueError: a variant or hardware that is not there; says which are.
+        ConflictError: the fleet is not in a state to run it; says what to do.
+    """
+    its_fleet = fleet_store.get(conn, fleet)
+    its_flag = flags.require(flag_store.catalogue(conn), flag)
+    its_variant = its_flag.variant(variant)
+    _check_state(its_fleet)
+    workers = worker_store.in_fleet(conn, fleet=fleet)
+    its_hardware = _hardware(workers, hardware, fleet=fleet)
+    eligible = [
+        worker
+        for worker in workers
+        if worker.hardware == its_hardware
+        and fleets.is_eligible(worker, flag=flag, variant=variant, now=now)
+    ]
+    stack = _stack(eligible, workers, hardware=its_hardware, what=f"{flag}={variant}")
+    baseline = _baseline(conn, its_fleet, its_flag, hardware=its_hardware, stack=stack)
+    _check_new(baseline, its_flag, variant=variant)
+    live = [
+        one for one in canary_store.live(conn) if (one.fleet, one.hardware) == (fleet, its_hardware)
+    ]
+    _check_not_live(live, flag=flag, variant=variant)
+    return Start(
+        fleet=its_fleet,
+        flag=its_flag,
+        variant=its_variant,
+        baseline=baseline,
+        hardware=its_hardware,
+        stack=stack,
+        eligible=tuple(worker.name for worker in eligible if worker.stack == stack),
+        ahead=tuple(one.name for one in live),
+    )
+
+
+def policy_for(conn: Connection, name: str, *, flag: Flag) -> Policy:
+    """The newest policy of that name, if it is for `flag`.
+
+    Raises:
+        NotFoundError: no policy of that name.
+        InvalidValueError: it is for another flag; says which are for this one.
+    """
+    policy = policies.latest(conn, name)
+    if policy.flag != flag.name:
+        fitting = [one.name for one in policy_store.list_latest(conn) if one.flag == flag.name]
+        raise InvalidValueError("policy", name, allowed=one_of(fitting) or f"none for {flag.name}")
+    return policy
+
+
+def effects(found: Start, policy: Policy, name: str) -> tuple[str, ...]:
+    """What beginning it does, in words."""
+    turn = (
+        f"{name} waits for {', '.join(found.ahead)}; it is cancelled if it has not begun within"
+        f" {duration_text(policy.limits.start_by)}"
+        if found.ahead
+        else f"{name} begins at the next tick"
+    )
+    most = found.variant.is_canary_only
+    compared = (
+        f"{name} compares {found.flag.name}={found.variant.name} with {found.baseline} on"
+        f" {found.hardware}, stack {found.stack}: {len(found.eligible)} workers may take part,"
+        " at most half are exposed"
+    )
+    return (
+        compared,
+        turn,
+        *([f"{found.variant.name} exists to be caught: it is never promoted"] if most else []),
+        *policy_document.describe(policy),
+    )
+
+
+def _check_state(fleet: Fleet) -> None:
+    if fleet.mode is not Mode.ENFORCE:
+        raise ConflictError(
+            f"fleet {fleet.name} only observes, so nothing can be flipped: set its mode to enforce"
+        )
+    if fleet.stopped_reason is not None:
+        raise ConflictError(
+            f"the line of fleet {fleet.name} is stopped ({fleet.stopped_reason}): lift it first"
+        )
+
+
+def _hardware(workers: Sequence[Worker], asked: str | None, *, fleet: str) -> str:
+    there = sorted({worker.hardware for worker in workers})
+    if not there:
+        raise ConflictError(f"no worker has registered in fleet {fleet}: start some first")
+    if asked is None and len(there) == 1:
+        return there[0]
+    if asked not in there:
+        raise InvalidValueError("hardware", asked, allowed=one_of(there))
+    return asked
+
+
+def _stack(
+    eligible: Sequence[Worker], workers: Sequence[Worker], *, hardware: str, what: str
+) -> str:
+    """The stack with most eligible workers: only workers of one stack can be compared."""
+    counted = Counter(worker.stack for worker in eligible)
+    stack, num_eligible = min(counted.items(), key=lambda one: (-one[1], one[0]), default=("", 0))
+    if num_eligible < LEAST_WORKERS:
+        num_there = sum(worker.hardware == hardware for worker in workers)
+        raise ConflictError(
+            f"{num_eligible} of {num_there} workers on {hardware} may take part in a canary of"
+            f" {what}: without {LEAST_WORKERS} of one stack that know it, are reachable and not"
+            " pinned, tripped or cordoned, there is no control to compare with"
+        )
+    return stack
+
+
+def _baseline(conn: Connection, fleet: Fleet, flag: Flag, *, hardware: str, stack: str) -> str:
+    promoted = fleet.promoted.get(flag.name)
+    if promoted is None:
+        return flag.fallback_on(hardware)
+    record = Qualification(flag=flag.name, variant=promoted, hardware=hardware, stack=stack)
+    is_proven = record in qualification_store.valid(conn)
+    return promoted if is_proven else flag.fallback_on(hardware)
+
+
+def _check_new(baseline: str, flag: Flag, *, variant: str) -> None:
+    if variant == baseline:
+        others = [one.name for one in flag.variants if one.name != baseline]
+        raise InvalidValueError("variant", variant, allowed=f"{one_of(others)}; it runs {baseline}")
+
+
+def _check_not_live(live: Sequence[Canary], *, flag: str, variant: str) -> None:
+    for one in live:
+        if (one.flag, one.variant) == (flag, variant):
+            assert one.phase not in canary_domain.TERMINAL, "the store lists live ones"
+            raise ConflictError(f"{one.name} tests {flag}={variant} there already: {one.phase}")

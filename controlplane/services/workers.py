@@ -1,0 +1,173 @@
+"""What workers tell and ask, and how they are shown to people."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from controlplane.contract.messages import (
+    BreakerTrip,
+    DesiredState,
+    EffectiveReport,
+    Registration,
+)
+from controlplane.domain.errors import ConflictError
+from controlplane.domain.fleet import Worker
+from controlplane.ports import NewId
+from controlplane.services import desired_states
+from controlplane.store import canaries as canary_store
+from controlplane.store import desired_states as desired_store
+from controlplane.store import fleets as fleet_store
+from controlplane.store import workers as worker_store
+from controlplane.store.transaction import Connection
+
+
+def register(
+    conn: Connection, registration: Registration, *, now: datetime, new_id: NewId
+) -> tuple[DesiredState, tuple[str, ...]]:
+    """Begin one life of a worker's processes.
+
+    Returns: what it should run, and ids of all workers whose desired state is another now.
+
+    Raises:
+        NotFoundError: the fleet has not been adopted.
+        ConflictError: a newer incarnation has registered.
+        InvalidValueError: the generation is out of bounds.
+    """
+    worker = worker_store.register(
+        conn, registration=registration, worker_id=new_id(), now=now
+    )
+    woken = desired_states.refresh(conn, fleet=worker.fleet, now=now)
+    return desired(conn, worker.id, now=now), woken
+
+
+def hear(conn: Connection, fleet: str, name: str, *, incarnation: str, now: datetime) -> str:
+    """Record that the worker is there. Returns its id.
+
+    Raises:
+        NotFoundError: it has not registered.
+        ConflictError: a newer incarnation has registered.
+    """
+    worker = _present(conn, fleet, name, incarnation=incarnation)
+    worker_store.touch(conn, worker_id=worker.id, now=now)
+    return worker.id
+
+
+def desired(conn: Connection, worker_id: str, *, now: datetime) -> DesiredState:
+    """What the worker should run, with what is left of the lease of an unproven variant.
+
+    Raises:
+        NotFoundError: no such worker.
+    """
+    stored = desired_store.get(conn, worker_id=worker_id)
+    if stored is None:
+        return _as_it_is(worker_store.by_id(conn, worker_id))
+    if stored.canary_id is None:
+        return stored.desired
+    lease_until = canary_store.get(conn, name_or_id=stored.canary_id).lease_until
+    left_s = (lease_until - now).total_seconds() if lease_until else 0.0
+    return stored.desired.model_copy(update={"lease_s": max(0.0, left_s)})
+
+
+def take_effective(
+    conn: Connection, fleet: str, name: str, *, report: EffectiveReport, now: datetime
+) -> tuple[str, ...]:
+    """Record what every rank runs; a report that comes late changes nothing.
+
+    Returns: ids of workers whose desired state is another now.
+
+    Raises:
+        NotFoundError: it has not registered.
+        ConflictError: a newer incarnation has registered.
+        InvalidValueError: the generation is out of bounds.
+    """
+    worker = _present(conn, fleet, name, incarnation=report.incarnation)
+    worker_store.record_effective(conn, worker_id=worker.id, report=report, now=now)
+    if worker.is_break_glass == report.is_break_glass:
+        return ()
+    return desired_states.refresh(conn, fleet=fleet, now=now)
+
+
+def take_trip(
+    conn: Connection, fleet: str, name: str, *, trip: BreakerTrip, now: datetime
+) -> tuple[str, ...]:
+    """Record that the worker went to its fallback by itself; a repeat is not a second trip.
+
+    Returns: ids of workers whose desired state is another now.
+
+    Raises:
+        NotFoundError: it has not registered.
+        ConflictError: the incarnation is not one of this worker.
+    """
+    worker = worker_store.get(conn, fleet=fleet, name=name)
+    if not worker_store.record_trip(conn, worker_id=worker.id, trip=trip, now=now):
+        return ()
+    return desired_states.refresh(conn, fleet=fleet, now=now)
+
+
+def list_page(
+    conn: Connection, fleet: str, *, after: str | None, limit: int
+) -> tuple[Mapping[str, object], ...]:
+    """Up to `limit` workers by name, from the one after `after`.
+
+    Raises:
+        NotFoundError: no fleet of that name.
+    """
+    fleet_store.get(conn, fleet)
+    found = [
+        worker
+        for worker in worker_store.in_fleet(conn, fleet=fleet)
+        if after is None or worker.name > after
+    ]
+    return tuple(shown(worker) for worker in found[:limit])
+
+
+def show(conn: Connection, fleet: str, name: str) -> Mapping[str, object]:
+    """One worker. Raises: NotFoundError."""
+    return shown(worker_store.get(conn, fleet=fleet, name=name))
+
+
+def explain(conn: Connection, fleet: str, name: str) -> Mapping[str, object]:
+    """For each flag: variant, the layer that won, its reason, and what is effective.
+
+    Raises:
+        NotFoundError: no such fleet or worker.
+    """
+    worker = worker_store.get(conn, fleet=fleet, name=name)
+    stored = desired_store.get(conn, worker_id=worker.id)
+    reasons = stored.desired.reasons if stored else []
+    return {
+        "fleet": fleet,
+        "worker": name,
+        "generation": worker.desired_generation,
+        "effective_generation": worker.effective_generation,
+        "is_effective": worker.is_effective(),
+        "experiment": stored.desired.experiment if stored else None,
+        "reasons": [
+            {**one.model_dump(), "effective": worker.effective_flags.get(one.flag)}
+            for one in reasons
+        ],
+    }
+
+
+def shown(worker: Worker) -> Mapping[str, object]:
+    """What answers say of a worker."""
+    fields = {name: getattr(worker, name) for name in Worker.__dataclass_fields__}
+    return {**fields, "is_effective": worker.is_effective()}
+
+
+def _present(conn: Connection, fleet: str, name: str, *, incarnation: str) -> Worker:
+    worker = worker_store.get(conn, fleet=fleet, name=name)
+    if worker.incarnation != incarnation:
+        raise ConflictError(
+            f"{name} lives as incarnation {worker.incarnation}, not {incarnation}: stop this one"
+        )
+    return worker
+
+
+def _as_it_is(worker: Worker) -> DesiredState:
+    """Nothing has been decided yet: it goes on with what it started with."""
+    return DesiredState(
+        fleet=worker.fleet,
+        worker=worker.name,
+        generation=worker.desired_generation,
+        flags=dict(worker.effective_flags),
+    )
