@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import isfinite
 
 from controlplane.contract import vocabulary
 from controlplane.contract.vocabulary import Outcome, Reason
@@ -16,6 +17,10 @@ class SegmentEvidence:
     variant: str  # of the flag under test
     fps: float | None
     streamed_s: float
+
+    def counts_for_rate(self) -> bool:
+        """Whether its fps may be judged: long enough, and a number."""
+        return _is_rated(self.fps, streamed_s=self.streamed_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +59,7 @@ class SessionEvidence:
     def counts_for_rate(self) -> bool:
         """Whether its fps may be judged: long enough, paced by the worker, compliant, a number."""
         return (
-            self.fps is not None
-            and vocabulary.counts_for_rate(self.streamed_s)
+            _is_rated(self.fps, streamed_s=self.streamed_s)
             and self.outcome is not Outcome.VIEWER_LIMITED
             and not self.has_failed
         )
@@ -185,3 +189,10 @@ def _counts(sessions: Iterable[SessionEvidence]) -> ArmCounts:
         num_very_slow=count["very_slow"],
         num_failed=count["failed"],
     )
+
+
+def _is_rated(fps: float | None, *, streamed_s: float) -> bool:
+    # What is not finite was not measured, and comparing it would raise.
+    if fps is None or not isfinite(fps) or not isfinite(streamed_s):
+        return False
+    return vocabulary.counts_for_rate(streamed_s)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from math import isfinite
+from typing import Final
 
 from controlplane.contract import vocabulary
-from controlplane.contract.vocabulary import ARM_CANARY, Reason
+from controlplane.contract.vocabulary import ARM_CANARY, Outcome, Reason
 from controlplane.domain.evidence import MemoryEvidence, SessionEvidence
 from controlplane.domain.policy import (
     FailureGate,
@@ -16,6 +16,10 @@ from controlplane.domain.policy import (
     Traffic,
 )
 from controlplane.domain.verdict import Case, GateResult, Verdict
+
+# From this many lengths with a buffer each it is growth and not a warm-up. Passing may ask for more
+# lengths; failing does not wait for them.
+LEAST_RETAINED: Final = 3
 
 
 def canary_sessions(case: Case) -> tuple[SessionEvidence, ...]:
@@ -147,14 +151,13 @@ def _rates(session: SessionEvidence, *, variant: str, horizon: timedelta) -> Ite
 
     A non-compliant session is never healthy evidence; its segments on the variant may still fail.
     """
-    if not session.is_judged(horizon=horizon):
+    if not session.is_judged(horizon=horizon) or session.outcome is Outcome.VIEWER_LIMITED:
         return
     for segment in session.segments:
-        counts = segment.variant == variant and vocabulary.counts_for_rate(segment.streamed_s)
-        if counts and segment.fps is not None and isfinite(segment.fps):
+        if segment.variant == variant and segment.fps is not None and segment.counts_for_rate():
             yield segment.fps
     whole = session.counts_for_rate() and not session.is_non_compliant
-    if not session.segments and whole and session.fps is not None and isfinite(session.fps):
+    if not session.segments and whole and session.fps is not None:
         yield session.fps
 
 
@@ -182,33 +185,54 @@ def memory(gate: MemoryGate, case: Case, *, now: datetime) -> GateResult:
     if missing or not memories:
         names = ", ".join(sorted(missing)) or "any exposed worker"
         return _unmeasured("memory", limit=limit_bytes, reason=f"no memory record of {names}")
-    num_lengths = min(len(memory.lengths) for memory in memories)
-    has_enough = num_lengths >= gate.least_lengths
+    num_lengths = len(_lengths_met(case))
+    growth = max(growth_per_length(memory) for memory in memories)
+    # Growth over the limit on too few lengths to fail on is no reason to pass either.
+    is_passing = num_lengths >= gate.least_lengths and growth <= limit_bytes
     return GateResult(
         gate="memory",
-        verdict=Verdict.PASSING if has_enough else Verdict.INCONCLUSIVE,
-        value=max(growth_per_length(memory) for memory in memories),
+        verdict=Verdict.PASSING if is_passing else Verdict.INCONCLUSIVE,
+        value=growth,
         limit=limit_bytes,
         num_samples=num_lengths,
-        reason=f"{num_lengths} distinct first-forward lengths seen, {gate.least_lengths} asked for",
+        reason=(
+            f"{num_lengths} distinct first-forward lengths met, {gate.least_lengths} asked for;"
+            f" {_mib(growth)} kept for each{_unknown_usage(memories)}"
+        ),
     )
 
 
-def growth_per_length(memory: MemoryEvidence) -> float:
-    """Bytes the flag retains for each distinct first-forward length, after the first.
+def _lengths_met(case: Case) -> frozenset[int]:
+    """Lengths that the variant has met: a variant that keeps nothing for them reports none."""
+    return frozenset(
+        session.first_forward_length
+        for session in canary_sessions(case)
+        if session.first_forward_length > 0 and session.streamed_s > 0
+    )
 
-    Lengths with nothing retained count as well: one buffer for all lengths is not growth.
+
+def _unknown_usage(memories: Iterable[MemoryEvidence]) -> str:
+    names = ", ".join(memory.worker for memory in memories if not memory.limit_bytes)
+    return f"; {names} knows no memory limit, so its usage is not judged" if names else ""
+
+
+def growth_per_length(memory: MemoryEvidence) -> float:
+    """Bytes the flag retains for each distinct first-forward length it retains any for, after one.
+
+    One buffer for all lengths is not growth. Lengths that left nothing do not dilute it: some of
+    them come from sessions of the control arm, which never ran the variant.
     """
     retained = [num_bytes for num_bytes in memory.lengths.values() if num_bytes]
     if len(retained) < 2:  # noqa: PLR2004 - growth needs two points
         return 0.0
-    return (sum(retained) - min(retained)) / max(1, len(memory.lengths) - 1)
+    return (sum(retained) - min(retained)) / (len(retained) - 1)
 
 
 def _excesses(memory: MemoryEvidence, gate: MemoryGate) -> Iterable[str]:
     growth = growth_per_length(memory)
     num_retained = sum(num_bytes > 0 for num_bytes in memory.lengths.values())
-    if num_retained >= gate.least_lengths and growth > gate.growth_per_length_at_most:
+    is_growth = num_retained >= min(gate.least_lengths, LEAST_RETAINED)
+    if is_growth and growth > gate.growth_per_length_at_most:
         yield (
             f"keeps {_mib(growth)} for each distinct first-forward length"
             f" ({num_retained} seen), {_mib(gate.growth_per_length_at_most)} allowed"
@@ -224,10 +248,11 @@ def _is_recent(memory: MemoryEvidence, case: Case, *, now: datetime) -> bool:
 
 
 def sample(case: Case) -> GateResult:
-    """Whether enough sessions of the canary arm have been judged."""
+    """Whether enough sessions of the canary arm have been judged and could be rated."""
     horizon = case.policy.limits.outcome_horizon
     num_judged = sum(
         session.is_judged(horizon=horizon)
+        and session.counts_for_rate()
         and not session.is_non_compliant
         and session.started_at >= case.step_since
         for session in canary_sessions(case)

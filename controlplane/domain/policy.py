@@ -51,7 +51,7 @@ class Step:
     name: str
     workers: Workers
     bake: timedelta
-    least_sessions: int  # ended sessions of the canary arm before the step may pass
+    least_sessions: int  # judged and rated sessions of the canary arm before the step may pass
     traffic: Traffic = Traffic.LIVE
     arm_share: float = 1.0  # of the sessions on exposed workers that draw the canary, in (0, 1]
 
@@ -76,7 +76,7 @@ class MemoryGate:
 
     growth_per_length_at_most: int  # bytes retained by the flag for each distinct length
     usage_at_most: float = 0.9  # resident over limit, in (0, 1]
-    # Growth is judged from this many distinct lengths on: one warm-up buffer is not growth.
+    # Distinct lengths that canary sessions must have met before the gate can pass.
     least_lengths: int = 3
 
 

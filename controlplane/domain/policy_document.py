@@ -118,7 +118,7 @@ def _gate_words(gates: Gates) -> dict[str, str]:
     if memory := gates.memory:
         words["memory"] = (
             f"at most {size_text(memory.growth_per_length_at_most)} kept for each first-forward "
-            f"length, judged from {memory.least_lengths} lengths on; resident at most "
+            f"length, over at least {memory.least_lengths} lengths; resident at most "
             f"{share_text(memory.usage_at_most)} of the limit"
         )
     oldest = duration_text(gates.freshness.at_most)

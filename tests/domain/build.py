@@ -201,7 +201,7 @@ def evidence(**changes: Any) -> Evidence:
     """Enough to pass every gate of `policy()` for one exposed worker."""
     newest: Mapping[str, datetime] = {"worker-1": NOW - seconds(1)}
     base = Evidence(
-        sessions=(session("session-1"), session("session-2")),
+        sessions=tuple(session(f"s{n}", first_forward_length=n) for n in (100, 200, 300)),
         memories=(memory(),),
         trips=(),
         newest_record_at=newest,

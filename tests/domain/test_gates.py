@@ -1,0 +1,353 @@
+"""What each gate says of evidence: missing, stale or non-finite telemetry never passes."""
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.contract.vocabulary import ARM_CONTROL, Outcome, Reason
+from controlplane.domain import gates, judge
+from controlplane.domain.evidence import Evidence
+from controlplane.domain.policy import HardStop, Traffic
+from controlplane.domain.verdict import Case, GateResult, Verdict
+from tests.domain import build
+from tests.domain.build import FUSED, NOW, PLAIN, memory, seconds, segment, session, trip
+
+MIB = 2**20
+
+
+def case(evidence: Evidence | None = None, *, exposed: str = "worker-1", **changes: object) -> Case:
+    """The first step of a policy, an hour into its exposure."""
+    policy = build.policy(**changes)
+    return Case(
+        policy=policy,
+        step=policy.steps[0],
+        variant=FUSED,
+        exposed=frozenset(exposed.split()),
+        exposed_since=NOW - timedelta(hours=1),
+        step_since=NOW - timedelta(hours=1),
+        evidence=evidence if evidence is not None else build.evidence(),
+    )
+
+
+def said(gate: str, judged: Case) -> GateResult:
+    return judge.judge(judged, now=NOW).result(gate)
+
+
+def test_healthy_evidence_passes_every_gate() -> None:
+    judgement = judge.judge(case(), now=NOW)
+    assert {result.gate: result.verdict for result in judgement.results} == dict.fromkeys(
+        ["hard_stops", "freshness", "failures", "floor", "memory", "sample"], Verdict.PASSING
+    )
+    assert judgement.verdict is Verdict.PASSING
+    assert judgement.first_failing() is None
+
+
+def test_gates_that_are_not_asked_are_not_answered() -> None:
+    freshness = {"gate": "freshness", "metric": "record_age", "at_most": "15s"}
+    judgement = judge.judge(case(gates=[freshness]), now=NOW)
+    assert [result.gate for result in judgement.results] == ["hard_stops", "freshness", "sample"]
+
+
+NOTHING = Evidence(sessions=(), memories=(), trips=(), newest_record_at={})
+
+
+def test_no_evidence_at_all_is_unmeasured_not_passing() -> None:
+    judgement = judge.judge(case(NOTHING), now=NOW)
+    assert judgement.verdict is Verdict.UNMEASURED
+    for gate in ("freshness", "failures", "floor", "memory"):
+        assert judgement.result(gate).verdict is Verdict.UNMEASURED
+        assert judgement.result(gate).value is None
+
+
+@pytest.mark.parametrize(
+    ("age_s", "verdict"),
+    [(0, "passing"), (15, "passing"), (15.001, "unmeasured"), (-16, "unmeasured")],
+)
+def test_freshness_holds_up_to_its_limit_and_never_for_the_future(
+    age_s: float, verdict: str
+) -> None:
+    evidence = build.evidence(newest_record_at={"worker-1": NOW - seconds(age_s)})
+    assert said("freshness", case(evidence)).verdict == verdict
+
+
+def test_one_silent_worker_is_enough_to_be_unmeasured() -> None:
+    result = said("freshness", case(exposed="worker-1 worker-2"))
+    assert result.verdict is Verdict.UNMEASURED
+    assert "worker-2" in result.reason
+
+
+def test_freshness_without_an_exposed_worker_is_unmeasured() -> None:
+    assert said("freshness", case(exposed="")).verdict is Verdict.UNMEASURED
+
+
+@pytest.mark.parametrize(
+    ("fps", "verdict"),
+    [
+        (24.0, "passing"),
+        (math.nextafter(24.0, 0), "failing"),
+        (0.0, "failing"),
+        (None, "unmeasured"),
+        (math.nan, "unmeasured"),
+        (math.inf, "unmeasured"),
+    ],
+)
+def test_the_floor_is_met_at_exactly_its_value_and_by_no_missing_one(
+    fps: float | None, verdict: str
+) -> None:
+    assert said("floor", case(build.evidence(sessions=(session(fps=fps),)))).verdict == verdict
+
+
+def test_one_slow_session_among_many_fails_the_floor() -> None:
+    sessions = [session(f"session-{n}") for n in range(50)]
+    slow = session("slow", fps=23.99, updated_at=NOW - seconds(9))
+    result = said("floor", case(build.evidence(sessions=(*sessions, slow))))
+    assert result.verdict is Verdict.FAILING
+    assert (result.value, result.failed_at) == (23.99, NOW - seconds(9))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"streamed_s": 0.99},
+        {"streamed_s": math.nan},
+        {"streamed_s": math.inf},
+        {"outcome": Outcome.VIEWER_LIMITED},
+        {"outcome": None, "streamed_s": 29.9},
+        {"arm": ARM_CONTROL},
+        {"is_synthetic": True},
+        {"is_non_compliant": True},
+    ],
+)
+def test_a_session_that_says_nothing_of_the_variant_neither_passes_nor_fails(
+    changes: dict[str, Any],
+) -> None:
+    """Neither the floor nor the sample may count it, slow or fast."""
+    for fps in (10.0, 25.0):
+        judged = case(build.evidence(sessions=(session(fps=fps, **changes),)))
+        assert said("floor", judged).verdict is Verdict.UNMEASURED
+        assert said("sample", judged).value == 0
+
+
+def test_a_running_session_is_judged_at_the_horizon() -> None:
+    """Blocks close while people still talk, in both arms alike."""
+    running = session(outcome=None, streamed_s=30.0, fps=23.0)
+    assert said("floor", case(build.evidence(sessions=(running,)))).verdict is Verdict.FAILING
+
+
+def test_a_synthetic_step_judges_synthetic_sessions_only() -> None:
+    steps = [
+        {"name": "soak", "workers": 1, "bake": "10s", "least_sessions": 1, "traffic": "synthetic"}
+    ]
+    sessions = (session("live", fps=10.0), session("tested", is_synthetic=True))
+    judged = case(build.evidence(sessions=sessions), steps=steps)
+    assert judged.step.traffic is Traffic.SYNTHETIC
+    assert said("floor", judged).num_samples == 1
+    assert said("floor", judged).verdict is Verdict.PASSING
+
+
+def test_a_mixed_session_is_judged_on_its_time_under_the_variant() -> None:
+    slow_elsewhere = session(fps=23.0, segments=(segment(FUSED), segment(PLAIN, fps=20.0)))
+    slow_here = session(fps=24.4, segments=(segment(FUSED, fps=23.0), segment(PLAIN, fps=30.0)))
+    judged = case(build.evidence(sessions=(slow_elsewhere,)))
+    assert said("floor", judged).verdict is Verdict.PASSING
+    judged = case(build.evidence(sessions=(slow_here,)))
+    assert said("floor", judged).verdict is Verdict.FAILING
+
+
+def test_a_slow_segment_of_a_viewer_limited_session_fails_nothing() -> None:
+    limited = session(outcome=Outcome.VIEWER_LIMITED, segments=(segment(FUSED, fps=9.0),))
+    judged = case(build.evidence(sessions=(limited,)))
+    assert said("floor", judged).verdict is Verdict.UNMEASURED
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.LOST])
+def test_a_failed_session_counts_however_short_it_was(outcome: Outcome) -> None:
+    """The August deaths came before the first second."""
+    died = session(outcome=outcome, streamed_s=0.0, fps=None)
+    result = said("failures", case(build.evidence(sessions=(session("fine"), died))))
+    assert result.verdict is Verdict.FAILING
+    assert (result.value, result.failed_at) == (1, died.updated_at)
+
+
+def test_failures_fail_only_above_their_bound_and_from_the_one_that_broke_it() -> None:
+    failed = [
+        session(f"f{n}", outcome=Outcome.FAILED, updated_at=NOW - seconds(n)) for n in (1, 2, 3)
+    ]
+    evidence = build.evidence(sessions=tuple(failed))
+    for at_most, verdict in ((3, Verdict.PASSING), (2, Verdict.FAILING)):
+        asked = [
+            {"gate": "failures", "metric": "failed_sessions", "at_most": at_most},
+            {"gate": "freshness", "metric": "record_age", "at_most": "15s"},
+        ]
+        assert said("failures", case(evidence, gates=asked)).verdict is verdict
+    assert said("failures", case(evidence, gates=asked)).failed_at == NOW - seconds(1)
+
+
+def test_a_failure_of_the_control_arm_is_not_the_variants() -> None:
+    sessions = (session("fine"), session("c", arm=ARM_CONTROL, outcome=Outcome.FAILED))
+    judged = case(build.evidence(sessions=sessions))
+    assert said("failures", judged).verdict is Verdict.PASSING
+
+
+# Lengths and what is kept for each; sessions of the canary meet all of them.
+@pytest.mark.parametrize(
+    ("kept_mib", "verdict"),
+    [
+        ([0, 0, 0], "passing"),
+        ([0, 0], "inconclusive"),
+        ([50, 0, 0], "passing"),
+        ([1, 1, 1], "passing"),
+        ([100, 100], "inconclusive"),
+        ([0, 100, 100], "inconclusive"),
+        ([100, 100, 100], "failing"),
+        ([10, 20, 30], "failing"),
+        ([0] * 50 + [2, 2, 2, 2], "failing"),
+    ],
+)
+def test_memory_fails_on_growth_and_passes_only_over_enough_lengths(
+    kept_mib: list[int], verdict: str
+) -> None:
+    """One buffer is no growth; three are; and lengths that left nothing do not hide those that did.
+
+    Growth is (sum - smallest) / (number kept - 1): 1.0 MiB for three buffers of one, which is at
+    the limit and so within it.
+    """
+    lengths = {100 + n: kept * MIB for n, kept in enumerate(kept_mib)}
+    evidence = build.evidence(
+        sessions=tuple(session(f"s{n}", first_forward_length=n) for n in lengths),
+        memories=(memory(lengths=lengths),),
+    )
+    assert said("memory", case(evidence)).verdict == verdict
+
+
+def test_a_variant_that_keeps_nothing_passes_without_reporting_any_length() -> None:
+    """The corrected kernel reports no buffer; the lengths it met are those of its sessions."""
+    sessions = tuple(session(f"s{n}", first_forward_length=n) for n in (100, 200, 300))
+    evidence = build.evidence(sessions=sessions, memories=(memory(lengths={}),))
+    assert said("memory", case(evidence)).verdict is Verdict.PASSING
+
+
+def test_lengths_of_the_control_arm_are_no_input_diversity() -> None:
+    sessions = tuple(
+        session(f"s{n}", first_forward_length=n, arm=ARM_CONTROL) for n in (100, 200, 300)
+    )
+    assert said("memory", case(build.evidence(sessions=sessions))).verdict is Verdict.INCONCLUSIVE
+
+
+def test_one_fixed_length_never_passes_memory_however_many_sessions() -> None:
+    """The benchmark used one fixed prompt, so it never showed."""
+    sessions = tuple(session(f"s{n}", first_forward_length=300) for n in range(100))
+    evidence = build.evidence(sessions=sessions, memories=(memory(lengths={300: 0}),))
+    assert said("memory", case(evidence)).verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("resident", "limit", "verdict"),
+    [(900, 1000, "passing"), (901, 1000, "failing"), (10**12, None, "passing")],
+)
+def test_memory_fails_above_its_share_of_the_limit(
+    resident: int, limit: int | None, verdict: str
+) -> None:
+    evidence = build.evidence(memories=(memory(resident_bytes=resident, limit_bytes=limit),))
+    result = said("memory", case(evidence))
+    assert result.verdict == verdict
+    assert ("no memory limit" in result.reason) is (limit is None)
+
+
+@pytest.mark.parametrize(
+    "memories",
+    [
+        (),
+        (memory(received_at=NOW - seconds(16)),),
+        (memory(received_at=NOW - timedelta(hours=2)),),
+        (memory("worker-2"),),
+    ],
+)
+def test_memory_without_a_fresh_record_of_each_exposed_worker_is_unmeasured(
+    memories: tuple[Any, ...],
+) -> None:
+    assert said("memory", case(build.evidence(memories=memories))).verdict is Verdict.UNMEASURED
+
+
+def test_a_worker_over_its_bounds_fails_even_if_another_is_silent() -> None:
+    evidence = build.evidence(memories=(memory(resident_bytes=990),))
+    result = said("memory", case(evidence, exposed="worker-1 worker-2"))
+    assert result.verdict is Verdict.FAILING
+
+
+@pytest.mark.parametrize("reason", sorted(Reason))
+def test_a_trip_on_an_exposed_worker_is_a_hard_stop_unless_it_says_nothing(reason: Reason) -> None:
+    harmless = {Reason.LEASE_LAPSED, Reason.BREAK_GLASS, Reason.DRAINED}
+    result = said("hard_stops", case(build.evidence(trips=(trip(reason=reason),))))
+    assert result.verdict is (Verdict.PASSING if reason in harmless else Verdict.FAILING)
+
+
+@pytest.mark.parametrize("reason", sorted(Reason))
+@pytest.mark.parametrize("stop", sorted(set(HardStop) - {HardStop.BREAKER_TRIP}))
+def test_a_policy_with_one_hard_stop_rolls_back_at_that_one_only(
+    stop: HardStop, reason: Reason
+) -> None:
+    judged = case(build.evidence(trips=(trip(reason=reason),)), hard_stops=[stop.value])
+    failing = said("hard_stops", judged).verdict is Verdict.FAILING
+    assert failing is (reason.value == stop.value)
+
+
+@pytest.mark.parametrize("changes", [{"worker": "worker-2"}, {"is_on_variant": False}])
+def test_a_trip_elsewhere_is_no_hard_stop(changes: dict[str, Any]) -> None:
+    judged = case(build.evidence(trips=(trip(**changes),)))
+    assert said("hard_stops", judged).verdict is Verdict.PASSING
+
+
+def test_the_failure_that_came_first_is_the_one_told() -> None:
+    sessions = (session("slow", fps=20.0, updated_at=NOW - seconds(4)), session("fine"))
+    evidence = build.evidence(sessions=sessions, trips=(trip(at=NOW - seconds(3)),))
+    first = judge.judge(case(evidence), now=NOW).first_failing()
+    assert first is not None
+    assert first.gate == "floor"
+
+
+def test_a_sample_counts_sessions_that_began_in_this_step() -> None:
+    old = session("old", started_at=NOW - timedelta(hours=2))
+    result = said("sample", case(build.evidence(sessions=(old, session("new")))))
+    assert (result.value, result.verdict) == (1, Verdict.INCONCLUSIVE)
+
+
+ODD = st.one_of(st.none(), st.floats(), st.sampled_from([math.nan, math.inf, 24.0]))
+SESSIONS = st.builds(
+    session,
+    id=st.uuids().map(str),
+    fps=ODD,
+    streamed_s=st.floats(),
+    outcome=st.sampled_from([None, *Outcome]),
+    is_non_compliant=st.booleans(),
+    is_synthetic=st.booleans(),
+    first_forward_length=st.integers(0, 500),
+    segments=st.lists(st.builds(segment, fps=ODD), max_size=2).map(tuple),
+)
+
+
+@given(st.lists(SESSIONS, max_size=4).map(tuple), st.integers(-100, 100))
+def test_no_telemetry_raises_and_none_passes_without_two_rated_sessions(
+    sessions: tuple[Any, ...], age_s: int
+) -> None:
+    evidence = build.evidence(
+        sessions=sessions, newest_record_at={"worker-1": NOW - seconds(age_s)}
+    )
+    judgement = judge.judge(case(evidence), now=NOW)
+    rated = [s for s in sessions if s.fps is not None and math.isfinite(s.fps)]
+    if judgement.verdict is Verdict.PASSING:
+        assert len(rated) >= 2
+        assert abs(age_s) <= 15
+        assert not any(s.has_failed and not s.is_synthetic for s in sessions)
+    for result in judgement.results:
+        assert (result.verdict is Verdict.FAILING) is (result.failed_at is not None)
+
+
+def test_growth_of_one_buffer_is_none() -> None:
+    assert gates.growth_per_length(memory(lengths={})) == 0
+    assert gates.growth_per_length(memory(lengths={1: 10})) == 0
+    assert gates.growth_per_length(memory(lengths={1: 10, 2: 30, 3: 0})) == 30
