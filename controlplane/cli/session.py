@@ -56,11 +56,6 @@ class Session:
     is_confirmed: bool = False
 
 
-def make_client(url: str, *, token: str | None) -> Client:
-    """A client; the tests put a transport of their own in its place."""
-    return Client(url, token=token)
-
-
 def query(
     app: typer.Typer, name: str
 ) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
@@ -93,10 +88,10 @@ def _register(
 ) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[..., None]]:
     def decorate(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
         @functools.wraps(function)
-        def command(**arguments: Any) -> None:
+        def command(context: typer.Context, **arguments: Any) -> None:
             given = {option: arguments.pop(option) for option in options}
             with reporting_errors(as_json=given["as_json"]):
-                session = _opened(given)
+                session = _opened(given, transport=context.find_root().obj)
                 try:
                     function(session, **arguments)  # type: ignore[call-arg]  # built from its signature
                 finally:
@@ -104,15 +99,25 @@ def _register(
 
         command.__signature__ = _signature(function, options)  # type: ignore[attr-defined]  # read by typer
         hints = get_type_hints(function, include_extras=True)
-        command.__annotations__ = {**hints, **options, "return": None}
+        command.__annotations__ = {
+            **hints,
+            **options,
+            "context": typer.Context,
+            "return": None,
+        }
         app.command(name)(command)
         return command
 
     return decorate
 
 
-def _opened(given: dict[str, Any]) -> Session:
-    client = make_client(connection.url(given["url"]), token=connection.token(given["token_file"]))
+def _opened(given: dict[str, Any], *, transport: Any) -> Session:
+    """The session; `transport` is None but in tests, which answer in the control plane's place."""
+    client = Client(
+        connection.url(given["url"]),
+        token=connection.token(given["token_file"]),
+        transport=transport,
+    )
     return Session(
         client=client,
         as_json=given["as_json"],
@@ -134,4 +139,7 @@ def _signature(function: Callable[..., None], options: dict[str, Any]) -> inspec
         for name, annotation in options.items()
     ]
     keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
-    return inspect.Signature([*keyword_only, *shared])
+    context = inspect.Parameter(
+        "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
+    return inspect.Signature([context, *keyword_only, *shared])
