@@ -170,8 +170,7 @@ def _refusal(one: Received, known: _Known) -> str | None:
     """Why `one` cannot be taken, naming the key, or None."""
     life = known.lives.get(one.incarnation)
     if life is None:
-        return f"service.instance.id: {one.incarnation} is no incarnation of this worker: register"
-            " it first"
+        return f"service.instance.id: {one.incarnation} has not been registered by this worker"
     if (one.hardware, one.stack) != (life.hardware, life.stack):
         return (
             f"steadyframe.stack: {one.hardware}/{one.stack} is not what the incarnation registered"
