@@ -45,9 +45,12 @@ class ForkServer:
 
     def serve(self) -> None:
         """Answer requests until the supervisor has gone."""
-        self._reply("imported", {})
+        self._reply(0, {})
         while True:
-            packet, fds, _, _ = socket.recv_fds(self._control, 64 * 1024, _MAX_FDS)
+            try:
+                packet, fds, _, _ = socket.recv_fds(self._control, 64 * 1024, _MAX_FDS)
+            except ConnectionResetError:  # the supervisor went without reading an answer
+                return
             if not packet:
                 return
             request = self._assembly.add(packet)
@@ -55,12 +58,13 @@ class ForkServer:
             if request.kind == "launch":
                 self._launch(request.fields, fds)
             else:
-                self._reply("ended", {"statuses": self._end(request.fields["launch"])})
+                statuses = self._end(request.fields["key"])
+                self._reply(request.fields["number"], {"statuses": statuses})
 
     def end_all(self) -> None:
         """Kill and reap every group."""
-        for launch in tuple(self._groups):
-            self._end(launch)
+        for key in tuple(self._groups):
+            self._end(key)
 
     def _launch(self, fields: Mapping[str, Any], fds: list[int]) -> None:
         config = worker_config.from_fields(fields["config"])
@@ -82,8 +86,8 @@ class ForkServer:
         )
         pids = {ends.name: self._fork(ends, group, start) for ends in group}
         wiring.close_all(group)
-        self._groups[start.launch] = pids
-        self._reply("launched", {"pids": pids})
+        self._groups[fields["key"]] = pids
+        self._reply(fields["number"], {"pids": pids})
 
     def _fork(self, own: wiring.Ends, group: tuple[wiring.Ends, ...], start: role.Start) -> int:
         parent = os.getpid()
@@ -104,21 +108,25 @@ class ForkServer:
         wiring.keep_only(own, group)
         role.run(own, start)
 
-    def _end(self, launch: int) -> dict[str, int]:
+    def _end(self, key: int) -> dict[str, int]:
         """Kill and reap one group; returns how each process ended, minus a signal or exit code.
 
         A process that has ended is not reaped before, so its pid cannot belong to another.
         """
-        pids = self._groups.pop(launch, {})
+        pids = self._groups.pop(key, {})
         for pid in pids.values():
             os.kill(pid, signal.SIGKILL)
         return {
             name: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for name, pid in pids.items()
         }
 
-    def _reply(self, kind: str, fields: Mapping[str, Any]) -> None:
-        for packet in packets(Message(kind=kind, fields=fields)):
-            self._control.send(packet)
+    def _reply(self, number: int, fields: Mapping[str, Any]) -> None:
+        """Answer the request of that number; 0 is the word that torch is imported."""
+        for packet in packets(Message(kind="answer", fields={"number": number, **fields})):
+            try:
+                self._control.send(packet)
+            except BrokenPipeError:  # noticed by the next read
+                return
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Notices what goes wrong and finds the first cause; what to do then is the engine
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -38,6 +39,7 @@ class Group:
         """`on_failed` is called once, with the index and the reason of the first cause."""
         self.launch = launch
         self.pids: dict[str, int] = {}
+        self._key = 0  # of the fork server, once it was asked for this group
         self._config = config
         self._num_processes = config.num_ranks + 1
         self._on_message, self._on_failed = on_message, on_failed
@@ -54,21 +56,24 @@ class Group:
         """Fork every process of the group. Raises: LaunchError."""
         lines = board.create(self._num_processes)
         self._board = board.Board(lines, num_lines=self._num_processes)
-        pairs = [channel.pair() for _ in range(self._num_processes)]
-        try:
+        self._key = server.new_key()
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            theirs.callback(os.close, lines)
+            pairs = [channel.pair() for _ in range(self._num_processes)]
+            for near, far in pairs:
+                ours.enter_context(near)
+                theirs.enter_context(far)
             self.pids = await server.launch(
                 self._config,
+                key=self._key,
                 launch=self.launch,
                 flags=flags,
                 generation=generation,
-                fds=[lines, *(theirs.fileno() for _, theirs in pairs)],
+                fds=[lines, *(far.fileno() for _, far in pairs)],
             )
-        finally:
-            os.close(lines)
-            for _, theirs in pairs:
-                theirs.close()
-        for index, (ours, _) in enumerate(pairs):
-            self._links.append(self._linked(index, ours))
+            ours.pop_all()  # the group is there: from now on its links own the near ends
+        for index, (near, _) in enumerate(pairs):
+            self._links.append(self._linked(index, near))
 
     def send(self, index: int, kind: str, **fields: Any) -> None:
         """Tell one process something; one that cannot be told counts as lost."""
@@ -90,7 +95,7 @@ class Group:
         for timer in self._timers:
             timer.cancel()
         # Stopped before the links close: none of them shall find time to complain.
-        statuses = await server.end(self.launch)
+        statuses = await server.end(self._key)
         for link in self._links:
             link.close()
         if self._board:

@@ -38,16 +38,24 @@ class ForkServerClient:
         self._server: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._lock = asyncio.Lock()
+        self._num_requests = 0
+        self._num_keys = 0
 
     @property
     def pid(self) -> int | None:
         """Of the fork server, while it runs."""
         return self._server.pid if self._server and self._server.poll() is None else None
 
+    def new_key(self) -> int:
+        """A number for a group that no other group of this server has."""
+        self._num_keys += 1
+        return self._num_keys
+
     async def launch(
         self,
         config: WorkerConfig,
         *,
+        key: int,
         launch: int,
         flags: Mapping[str, str],
         generation: int,
@@ -60,6 +68,7 @@ class ForkServerClient:
         """
         fields = {
             "config": worker_config.to_fields(config),
+            "key": key,
             "launch": launch,
             "flags": dict(flags),
             "generation": generation,
@@ -69,7 +78,7 @@ class ForkServerClient:
             answer = await self._asked("launch", fields, fds, timeout_s=self._start_timeout_s)
         return dict(answer["pids"])
 
-    async def end(self, launch: int) -> dict[str, int]:
+    async def end(self, key: int) -> dict[str, int]:
         """Kill and reap the group; returns how each process had ended, by name.
 
         If the fork server has gone its groups have gone with it, and the result is empty.
@@ -78,7 +87,7 @@ class ForkServerClient:
             if self._control is None:
                 return {}
             try:
-                answer = await self._asked("end", {"launch": launch}, [], timeout_s=_END_TIMEOUT_S)
+                answer = await self._asked("end", {"key": key}, [], timeout_s=_END_TIMEOUT_S)
             except LaunchError:
                 await self._stop()
                 return {}
@@ -105,21 +114,24 @@ class ForkServerClient:
         )
         theirs.close()
         self._control = ours
-        await self._answer(timeout_s=self._start_timeout_s)
+        await self._answer(0, timeout_s=self._start_timeout_s)
 
     async def _asked(
         self, kind: str, fields: Mapping[str, Any], fds: list[int], *, timeout_s: float
     ) -> Mapping[str, Any]:
         assert self._control is not None, "the fork server does not run"
+        self._num_requests += 1
+        numbered = {**fields, "number": self._num_requests}
         try:
-            for packet in channel.packets(Message(kind=kind, fields=fields)):
+            for packet in channel.packets(Message(kind=kind, fields=numbered)):
                 socket.send_fds(self._control, [packet], fds)
         except OSError as error:
             message = f"the fork server has gone: {error}"
             raise LaunchError(message) from error
-        return await self._answer(timeout_s=timeout_s)
+        return await self._answer(self._num_requests, timeout_s=timeout_s)
 
-    async def _answer(self, *, timeout_s: float) -> Mapping[str, Any]:
+    async def _answer(self, number: int, *, timeout_s: float) -> Mapping[str, Any]:
+        """The answer to request `number`; one that was given up may have left its own unread."""
         assert self._control is not None, "the fork server does not run"
         assembly = Assembly()
         loop = asyncio.get_running_loop()
@@ -130,7 +142,7 @@ class ForkServerClient:
                     message = assembly.add(packet) if packet else None
                     if not packet:
                         raise LaunchError("the fork server has gone")
-                    if message is not None:
+                    if message is not None and message.fields["number"] == number:
                         return message.fields
         except TimeoutError as error:
             text = f"the fork server did not answer within {timeout_s} s"

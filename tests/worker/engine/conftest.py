@@ -1,7 +1,7 @@
 """Real groups of processes for the tests, forked from one server that imports torch once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -78,7 +78,7 @@ def stand(loop: asyncio.AbstractEventLoop, server: ForkServerClient) -> Iterator
         stand.run(engine.stop())
 
 
-Taken = Callable[..., Awaitable[list[Chunk]]]
+Taken = Callable[..., Coroutine[None, None, list[Chunk]]]
 
 
 @pytest.fixture
