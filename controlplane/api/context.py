@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -23,6 +24,8 @@ class Context:
     new_secret: Callable[[], str]  # 256 random bits as text that is safe in a header
     signals: Signals
     nudge: Callable[[], None]  # brings the reconcilers' next tick forward
+    last_tick_at: Callable[[], datetime | None]  # of the reconcilers in this process
+    started_at: datetime
     settings: Settings
     randomness: random.Random
 

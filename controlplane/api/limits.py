@@ -14,6 +14,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 # A name that a browser can be made to resolve to loopback is not among these (DNS rebinding).
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 ANY_HOST = "*"
+_SAFE_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
 
 
 class HostAllowList:
@@ -68,6 +73,23 @@ class BodyLimit:
             if path.startswith(prefix):
                 return limit
         return self._default
+
+
+class SafeHeaders:
+    """Answers hold the state of a fleet: no cache keeps them, no browser guesses their type."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on, and add the headers to the answer."""
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_SAFE_HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
 
 
 def _counted(receive: Receive, limit: int) -> Receive:

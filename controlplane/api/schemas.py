@@ -56,6 +56,9 @@ NameQuery = Annotated[str | None, Query(pattern=NAME_PATTERN)]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
 # A cursor is the key of the last item of the page before: an id, a name or a sequence number.
 Cursor = Annotated[str | None, Query(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+SessionCursor = Annotated[
+    str | None, Query(alias="cursor", pattern=r"^\d{4}-W\d{2}\.[A-Za-z0-9_-]{1,64}$")
+]
 SequenceCursor = Annotated[int | None, Query(alias="cursor", ge=0, le=MAX_INT64)]
 GenerationQuery = Annotated[int, Query(ge=0, le=MAX_INT64)]
 IncarnationQuery = Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$")]

@@ -12,11 +12,11 @@ from controlplane.api.problems import ForbiddenError
 from controlplane.api.schemas import (
     DEFAULT_LIMIT,
     Because,
-    Cursor,
     IdPath,
     Limit,
     NameQuery,
     SequenceCursor,
+    SessionCursor,
     TokenRequest,
 )
 from controlplane.services import reports, tokens
@@ -29,7 +29,9 @@ def weekly(here: Here, principal: auth.Viewer, fleet: NameQuery = None) -> Any:
     """Slow and failed sessions by week, fleet, stratum and variants; never added together."""
     auth.check_fleet(principal, fleet)
     with here.database.read() as conn:
-        return views.whole(reports.weekly(conn, fleet=fleet or principal.fleet))
+        return views.whole(
+            reports.weekly(conn, fleet=fleet or principal.fleet, now=here.clock.now())
+        )
 
 
 @router.get("/sessions")
@@ -37,16 +39,20 @@ def list_sessions(
     here: Here,
     principal: auth.Viewer,
     fleet: NameQuery = None,
-    cursor: Cursor = None,
+    cursor: SessionCursor = None,
     limit: Limit = DEFAULT_LIMIT,
 ) -> Any:
-    """Ended sessions, newest first."""
+    """Ended sessions, newest week first."""
     auth.check_fleet(principal, fleet)
+    week, _, session = (cursor or "").partition(".")
     with here.database.read() as conn:
         found = reports.sessions(
-            conn, fleet=fleet or principal.fleet, after=cursor, limit=limit + 1
+            conn,
+            fleet=fleet or principal.fleet,
+            after=(week, session) if cursor else None,
+            limit=limit + 1,
         )
-    return paging.page(found, limit=limit, key=lambda one: str(one["id"]))
+    return paging.page(found, limit=limit, key=lambda one: f"{one['week']}.{one['id']}")
 
 
 @router.get("/audit")
