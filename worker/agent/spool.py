@@ -151,7 +151,7 @@ class Spool:
             if number <= self._cursor:
                 return
             self._cursor = number
-            files.replace(self._cursor_path, _encoded_cursor(number))
+            files.replace(self._cursor_path, _encoded_cursor(number), is_synced=False)
             delivered_bytes = sum(p.size_bytes for p in self._index if p.number <= self._cursor)
             if delivered_bytes > COMPACT_BYTES:
                 self._compact()
@@ -199,7 +199,8 @@ class Spool:
 
     def _rewrite(self, entries: Iterable[Entry]) -> None:
         kept = list(entries)
-        files.replace(self._path, b"".join(_encoded(entry) for entry in kept))
+        content = b"".join(_encoded(entry) for entry in kept)
+        files.replace(self._path, content, is_synced=False)
         os.close(self._file)
         self._file = os.open(self._path, os.O_RDWR | os.O_APPEND)
         self._index = [_place(entry) for entry in kept]

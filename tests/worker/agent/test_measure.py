@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.worker.agent.build import FALLBACK, FAST
@@ -133,6 +133,7 @@ def test_time_that_runs_backwards_is_refused() -> None:
         metered([1.0, 0.5])
 
 
+@settings(deadline=None, max_examples=60)
 @given(gaps=st.lists(st.floats(0, 5), max_size=40), rest=st.floats(0, 10))
 def test_readings_never_shrink_and_segments_add_up(gaps: list[float], rest: float) -> None:
     """Counters are cumulative: the control plane takes the highest seq for the whole truth."""
