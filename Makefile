@@ -42,10 +42,10 @@ check: $(STAMP) ## lint, format, types and import contracts
 bench: $(STAMP) ## measure what docs/benchmarks.md reports; writes .cache/bench.json
 	$(PY) -m tests.bench.main
 
-soak: $(STAMP) ## one worker under many viewers; SOAK_SECONDS=600
+soak: $(STAMP) ## the demo's workers under viewers for SOAK_SECONDS=600: rates and memory
 	$(PY) -m tests.bench.soak --seconds $(or $(SOAK_SECONDS),600)
 
-chaos: $(STAMP) ## kill workers and the control plane at random moments of a canary; SEED=1
+chaos: $(STAMP) ## kill a worker and the control plane during real canaries; SEED=1
 	$(PY) -m tests.bench.chaos --seed $(or $(SEED),1)
 
 clean: ## remove what the targets made: .venv, caches, build output

@@ -73,9 +73,8 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 def test_commands_in_examples_exist(page: Path) -> None:
     """What a reader copies must run."""
     known = set(commands(app)) | {name.rsplit(" ", 1)[0] for name in commands(app)}
-    for line in re.findall(
-        r"^\s*\$? ?(steadyframe [a-z-]+(?: [a-z-]+)?)", page.read_text(), re.MULTILINE
-    ):
+    example = re.compile(r"^\s*\$? ?(steadyframe [a-z-]+(?: [a-z-]+)?)", re.MULTILINE)
+    for line in example.findall(page.read_text()):
         words = line.split()
         assert any(" ".join(words[:length]) in known for length in (2, 3)), line
 

@@ -31,7 +31,7 @@ WINDOW_S: Final = 1.0
 SERVER_READY_WITHIN_S: Final = 40.0
 
 # What the control plane of the demo is told: a tick each second, a quiet log in the folder.
-_SERVER_ENVIRONMENT: Final = {"STEADYFRAME_TICK_S": "1", "STEADYFRAME_PORT": "0"}
+_SERVER_ENVIRONMENT: Final = {"STEADYFRAME_TICK_S": "1"}
 # Inherited settings of the person's own control plane must not leak into the demo's.
 _NOT_INHERITED: Final = "STEADYFRAME_"
 
@@ -45,6 +45,8 @@ class Stage:
         self.cluster = LocalCluster(clock=self.clock)
         self.viewers = Viewers(folder / "viewers", clock=self.clock)
         self._janitor = janitor
+        # Chosen once, so that workers find a control plane that was started again.
+        self._port = free_port()
         self._server: Child | None = None
         self._client: Client | None = None
 
@@ -72,7 +74,11 @@ class Stage:
         self._server = Child(
             [sys.executable, "-m", "controlplane.cli.main", "serve"],
             log=self.folder / "control-plane.log",
-            environment={**_SERVER_ENVIRONMENT, "STEADYFRAME_STATE_DIR": str(self.state_dir)},
+            environment={
+                **_SERVER_ENVIRONMENT,
+                "STEADYFRAME_PORT": str(self._port),
+                "STEADYFRAME_STATE_DIR": str(self.state_dir),
+            },
         )
         self._janitor.watch(self._server.pid)
         give_up_at = self.clock.monotonic() + SERVER_READY_WITHIN_S
@@ -84,6 +90,11 @@ class Stage:
                     exit_code=Exit.DEMO_FAILED,
                 )
             wait(0.1)
+
+    def kill_server(self) -> None:
+        """End the control plane with SIGKILL, as a machine that fails would."""
+        assert self._server is not None, "start_server comes first"
+        self._server.kill()
 
     def start_workers(self) -> None:
         """Start every worker with a token of its own."""
