@@ -114,7 +114,7 @@ class Agent:
         self._sessions: dict[str, Session] = {}
         self._num_sessions_started = 0
         self._effective: EffectiveReport | None = None
-        self._after = self._intent.generation
+        self._heard_generation: int | None = None  # accepted or refused, in this life
         self._is_draining = False
         self._is_superseded = False
         self._notified: Wanted | None = None
@@ -345,15 +345,16 @@ class Agent:
     def on_desired(self, state: DesiredState) -> int:
         """Take an answer of the control plane, or report why not."""
         with self._lock:
-            is_news = state.generation > self._after or self._intent.accepted is None
+            is_news = self._heard_generation is None or state.generation > self._heard_generation
             refused = self._intent.accept(state, now=self._clock())
-            self._after = max(self._after, state.generation)
+            self._heard_generation = max(state.generation, self._heard_generation or 0)
+            after = max(self._heard_generation, self._intent.generation)
         if refused and is_news:
             self.report_refused(refused, generation=state.generation)
         if not refused and is_news:
             logger.info("desired_state_accepted generation=%d", state.generation)
         self._refresh()
-        return self._after
+        return after
 
     def on_superseded(self) -> None:
         """Stop taking sessions."""

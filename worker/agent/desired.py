@@ -79,9 +79,9 @@ class DesiredWatch:
                 stopping.wait(self._backoff.next_s())
                 continue
             self._note_success()
-            took_s = self._clock() - began_at
-            if self._after == before and took_s < LEAST_INTERVAL_S:
-                stopping.wait(LEAST_INTERVAL_S - took_s)
+            if self._after == before:
+                took_s = self._clock() - began_at
+                stopping.wait(max(0.0, LEAST_INTERVAL_S - took_s))
 
     def _ask(self) -> DesiredState:
         registration = self._listener.registration()

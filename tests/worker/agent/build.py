@@ -1,7 +1,6 @@
 """Builders and fakes for the agent's tests; each says only what matters to the case."""
 
 import random
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +14,14 @@ from controlplane.contract.messages import (
     Registration,
 )
 from controlplane.contract.records import Record
+from controlplane.contract.vocabulary import Reason
 from tests.worker.control_plane import decode
 from worker.agent.agent import Agent
 from worker.agent.config import AgentConfig
 from worker.agent.control import Answer, UnreachableError
 from worker.agent.identity import Identity
+
+__all__ = ["EffectiveReport", "Reason"]
 
 FALLBACK = {"fused_allreduce": "nccl"}
 FAST = {"fused_allreduce": "fused_steady"}
@@ -121,10 +123,3 @@ def agent(
         yield made
     finally:
         made.stop(flush_s=5.0)
-
-
-def never() -> threading.Event:
-    """A stop that has been asked for already: a loop runs not even once more."""
-    event = threading.Event()
-    event.set()
-    return event
