@@ -88,7 +88,7 @@ def upsert(
 
     With `owner`, a row is overwritten only by one that has the same value in that column.
 
-    Returns: rows written, or -1 where the driver does not say, which it does for a single row.
+    Returns: rows written; only for a single row do all drivers say so.
     """
     statement = _insert(conn, table)
     key = [column.name for column in table.primary_key]
@@ -97,7 +97,7 @@ def upsert(
     if owner is not None:
         where = table.c[owner] == statement.excluded[owner]
     statement = statement.on_conflict_do_update(index_elements=key, set_=changed, where=where)
-    return conn.execute(statement, rows).rowcount
+    return conn.execute(statement.execution_options(preserve_rowcount=True), rows).rowcount
 
 
 def add_up(

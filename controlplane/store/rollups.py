@@ -69,11 +69,13 @@ def _counts(session: LiveSession) -> dict[str, int]:
     # The judge's own words decide what counts, so that report and gate cannot disagree.
     seen = session_row.evidence(session, worker="", canary_id="")
     rated = session.fps if seen.counts_for_rate() else None
-    return {
-        "num_sessions": 1,
+    truths = {
+        "num_sessions": True,
         "num_rated": rated is not None,
         "num_slow": rated is not None and vocabulary.is_slow(rated),
         "num_very_slow": rated is not None and vocabulary.is_very_slow(rated),
         "num_failed": seen.has_failed,
         "num_viewer_limited": session.outcome is Outcome.VIEWER_LIMITED,
     }
+    # PostgreSQL adds up numbers, not truths.
+    return {name: int(is_so) for name, is_so in truths.items()}
