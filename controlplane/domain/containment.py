@@ -101,4 +101,6 @@ def _is_back(worker: Worker, canary: Canary) -> bool:
 
 def _is_verified(exposure: Exposure, worker: Worker, canary: Canary) -> bool:
     is_measured = worker.flag_bytes_at is not None and worker.flag_bytes_at > exposure.exposed_at
-    return is_measured and worker.flag_bytes.get(canary.flag, 0) == 0 and _is_back(worker, canary)
+    # Bytes that nobody accounts for are not zero: such a worker has its process replaced, or is
+    # quarantined.
+    return is_measured and worker.flag_bytes.get(canary.flag) == 0 and _is_back(worker, canary)

@@ -62,9 +62,14 @@ def _pending(seen: Observation, *, now: datetime) -> _News | None:
     return _News(event=Event.STARTED, reason="its turn, with workers to expose and to compare with")
 
 
-def _preflight(seen: Observation) -> _News:
+def _preflight(seen: Observation) -> _News | None:
     if abort := seen.asked(RequestKind.ABORT):
         return _News(event=Event.ABORT_REQUESTED, reason=abort.reason, request=abort)
+    if seen.fleet.stopped_reason is not None:
+        reason = f"stop-the-line: {seen.fleet.stopped_reason}"
+        return _News(event=Event.ABORT_REQUESTED, reason=reason)
+    if seen.fleet.mode is not Mode.ENFORCE:
+        return None
     reason = "preflight skipped: the policy has none"
     return _News(event=Event.PREFLIGHT_PASSED, reason=reason)
 
@@ -146,7 +151,9 @@ def _pause(seen: Observation, judgement: Judgement, *, now: datetime) -> _News |
         return _News(event=Event.LEASE_LAPSED, reason=reason)
     if pause := seen.asked(RequestKind.PAUSE):
         return _News(event=Event.PAUSED, reason=pause.reason, request=pause)
-    measured_at = max(canary.step_since, canary.baked_until or canary.step_since)
+    # From resuming on it has that long again: else a canary held for this could never be resumed.
+    since = max(canary.step_since, canary.phase_since)
+    measured_at = max(since, canary.baked_until or since)
     is_blind = judgement.verdict is Verdict.UNMEASURED
     if is_blind and now - measured_at > seen.policy.limits.hold_after:
         reason = f"unmeasured for over {seen.policy.limits.hold_after}: {_unmeasured(judgement)}"
