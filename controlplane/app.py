@@ -80,16 +80,24 @@ class Parts:
 
 def create(settings: Settings) -> FastAPI:
     """The application, its database migrated and filled with what it needs to start."""
-    return assemble(settings).app
+    return assemble(settings, database=opened(settings)).app
+
+
+def opened(settings: Settings) -> Database:
+    """The database of `settings`, its folder made; nothing has been asked of it yet."""
+    settings.state_path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Database.open(settings.database)
 
 
 def assemble(
-    settings: Settings, *, clock: Clock | None = None, new_id: NewId | None = None
+    settings: Settings,
+    *,
+    database: Database,
+    clock: Clock | None = None,
+    new_id: NewId | None = None,
 ) -> Parts:
     """Every part, made and connected; the reconcilers start with the application's lifespan."""
     clock, new_id = clock or SystemClock(), new_id or SystemNewId()
-    settings.state_path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    database = Database.open(settings.database)
     database.migrate(assets.migrations())
     act = Act(actor=bootstrap.ACTOR, reason="start", now=clock.now(), new_id=new_id)
     _fill(database, settings, act=act)
@@ -120,8 +128,10 @@ def serve(settings: Settings) -> None:
     telemetry.configure(log_format=settings.log_format, log_level=settings.log_level)
     for name in settings_module.unknown_names(os.environ):
         log.warning("setting_ignored", variable=name, reason="nothing reads it")
-    parts = assemble(settings)
-    with parts.context.database.guard_single_writer(), _listening(settings) as listener:
+    database = opened(settings)
+    # Before anything is written: a second process on the same file must leave it alone.
+    with database.guard_single_writer(), _listening(settings) as listener:
+        parts = assemble(settings, database=database)
         config = uvicorn.Config(
             parts.app,
             log_config=None,
@@ -133,6 +143,7 @@ def serve(settings: Settings) -> None:
             timeout_graceful_shutdown=GRACE_S,
         )
         _Server(config, signals=parts.context.signals).run(sockets=[listener])
+        log.info("server_stopped")
 
 
 class _Server(uvicorn.Server):

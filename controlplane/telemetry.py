@@ -13,6 +13,8 @@ import structlog
 # Tokens are made as sf_<43 characters or more>; see services/tokens.py.
 _TOKEN = re.compile(r"(sf_[A-Za-z0-9_-]{8})[A-Za-z0-9_-]+|(?i:(bearer\s+))[^\s\"']+")
 _SECRET_KEYS = frozenset({"token", "authorization", "secret", "password", "cookie"})
+# They tell of every tick and every start in their own words; our events tell what matters of those.
+_QUIET = {"apscheduler": "ERROR", "alembic": "WARNING", "uvicorn": "WARNING", "asyncio": "WARNING"}
 REDACTED = "[redacted]"
 # Nested values are looked into this deep; deeper ones are shown as their redacted text.
 _MAX_DEPTH = 6
@@ -52,6 +54,8 @@ def configure(*, log_format: Literal["json", "console"] = "json", log_level: str
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(log_level.upper())
+    for name, level in _QUIET.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -36,7 +36,8 @@ def record(event: str, *, flags: dict[str, str] | None = None, **fields: Any) ->
 
 def request(*records: LogRecord, resource: dict[str, str] | None = None) -> bytes:
     """A protobuf request of one resource."""
-    return _request(records, RESOURCE if resource is None else resource).SerializeToString()
+    sent: bytes = _request(records, RESOURCE if resource is None else resource).SerializeToString()
+    return sent
 
 
 def gzipped(*records: LogRecord, resource: dict[str, str] | None = None) -> bytes:
@@ -75,4 +76,5 @@ def _value(value: Any) -> AnyValue:
             return AnyValue(kvlist_value=KeyValueList(values=_attributes(value)))
         case list():
             return AnyValue(array_value=ArrayValue(values=[_value(item) for item in value]))
-    raise TypeError(type(value))
+        case _:
+            raise TypeError(type(value))

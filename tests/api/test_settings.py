@@ -1,4 +1,4 @@
-"""Settings are read under our prefix, refused when they make no sense, and every one is documented."""
+"""Settings are read under our prefix, refused without sense, and every one is documented."""
 
 from pathlib import Path
 
