@@ -10,7 +10,6 @@
 Nothing here waits for the network: the control plane may be away, and the server goes on.
 """
 
-import fcntl
 import logging
 import os
 import random
@@ -19,21 +18,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from controlplane.contract import vocabulary
-from controlplane.contract.messages import (
-    BreakerTrip,
-    DesiredState,
-    EffectiveReport,
-    RankReport,
-    Registration,
-)
+from controlplane.contract.messages import DesiredState, RankReport, Registration
 from controlplane.contract.vocabulary import EventName, Reason
-from worker.agent import breakglass, identity, laststate, recovery
+from worker.agent import breakglass, folder, identity, laststate, recovery
 from worker.agent.config import AgentConfig
 from worker.agent.control import ControlPlane, HttpControlPlane
 from worker.agent.desired import DesiredWatch
+from worker.agent.facts import Facts
 from worker.agent.identity import Identity
-from worker.agent.intent import Cause, Draw, Flags, Intent, Wanted
+from worker.agent.intent import Draw, Flags, Intent, Wanted
 from worker.agent.laststate import LastState
 from worker.agent.records import Ledger
 from worker.agent.reports import Reports
@@ -41,7 +34,6 @@ from worker.agent.sender import Delivery, Sender
 from worker.agent.sessions import Session
 from worker.agent.spool import Spool
 
-LOCK_NAME = "agent.lock"
 # How late a lapse, a break-glass file or a due window may be noticed between two steps.
 PULSE_S = 0.05
 FLUSH_S = 5.0
@@ -53,10 +45,6 @@ OnChange = Callable[[Wanted], None]
 
 class NotAdmittingError(Exception):
     """No session may start on this worker now."""
-
-
-class StateDirInUseError(Exception):
-    """Two agents on one folder would mix their records."""
 
 
 class Agent:
@@ -84,8 +72,7 @@ class Agent:
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._on_change: OnChange = lambda _wanted: None
-        config.state_dir.mkdir(parents=True, exist_ok=True)
-        self._lock_file = _locked(config)
+        self._lock_file = folder.hold(config.state_dir)
         self._stack = identity.stack_parts(config.stack)
         self._identity = Identity(
             fleet=config.fleet,
@@ -107,13 +94,18 @@ class Agent:
         )
         self._open_spool(wall_ns)
         self._reports = Reports(self._control_plane, randomness=self._randomness)
+        self._facts = Facts(
+            self._reports,
+            incarnation=self.incarnation,
+            fallback=config.fallback,
+            randomness=self._randomness,
+        )
         self._watch = DesiredWatch(
             self._control_plane, listener=self, clock=clock, randomness=self._randomness
         )
         self._upcoming_id = identity.new_id(self._randomness)
         self._sessions: dict[str, Session] = {}
         self._num_sessions_started = 0
-        self._effective: EffectiveReport | None = None
         self._heard_generation: int | None = None  # accepted or refused, in this life
         self._is_draining = False
         self._is_superseded = False
@@ -157,11 +149,6 @@ class Agent:
     def is_connected(self) -> bool:
         """Whether the control plane answered the last call."""
         return self._watch.is_connected
-
-    @property
-    def effective(self) -> Mapping[str, str]:
-        """What every rank runs, as last reported; the fallback before the first report."""
-        return self.effective_flags()
 
     # What a server tells.
 
@@ -246,31 +233,13 @@ class Agent:
     ) -> None:
         """Tell that every rank runs `flags`; a server of one process gives no ranks."""
         with self._lock:
-            report = EffectiveReport(
-                incarnation=self.incarnation,
-                generation=generation,
-                flags=dict(flags),
-                ranks=list(ranks or [_only_rank(flags, generation=generation)]),
-                is_lease_lapsed=self._is_there_by(Cause.LEASE_LAPSED, flags),
-                is_break_glass=self._is_there_by(Cause.BREAK_GLASS, flags),
-            )
-            self._effective = report
-        self._reports.put(report)
+            cause = self._intent.wanted(self._current_draw(), now=self._clock()).cause
+            self._facts.tell_effective(flags, generation=generation, ranks=ranks, cause=cause)
 
     def report_refused(self, reason: str, *, generation: int) -> None:
         """Tell that the flags of `generation` were not taken; what ran before still runs."""
         with self._lock:
-            flags = self.effective_flags()
-            ranks = self._effective.ranks if self._effective else [_only_rank(flags, generation=0)]
-        report = EffectiveReport(
-            incarnation=self.incarnation,
-            generation=generation,
-            flags=dict(flags),
-            ranks=ranks,
-            refused=reason[:1000],
-        )
-        logger.warning("desired_state_refused generation=%d reason=%s", generation, reason)
-        self._reports.put(report)
+            self._facts.tell_refused(reason, generation=generation)
 
     def trip(
         self,
@@ -283,22 +252,16 @@ class Agent:
     ) -> Wanted:
         """Open the breaker: the fallback is wanted at once, until a newer generation comes."""
         with self._lock:
-            draw = self._sessions[session].draw if session in self._sessions else None
-            trip = BreakerTrip(
-                incarnation=self.incarnation,
-                trip=identity.new_id(self._randomness),
-                reason=reason,
-                flags=dict(flags),
+            self._facts.tell_trip(
+                reason,
+                flags=flags,
                 generation=self._intent.generation,
                 rank=rank,
-                session=session,
-                canary=draw.canary if draw else None,
-                detail=detail[:1000],
+                draw=self._sessions[session].draw if session in self._sessions else None,
+                detail=detail,
             )
             self._intent.note_trip()
-        logger.error("breaker_tripped reason=%s rank=%s session=%s", reason, rank, session)
         self._refresh()
-        self._reports.put(trip)
         return self.wanted
 
     def write_process_window(self, fields: Mapping[str, Any]) -> None:
@@ -315,8 +278,7 @@ class Agent:
 
     def effective_flags(self) -> Mapping[str, str]:
         """What every rank runs, as last reported."""
-        effective = self._effective
-        return effective.flags if effective else self._config.fallback
+        return self._facts.effective_flags
 
     def generation(self) -> int:
         """Last generation accepted."""
@@ -405,25 +367,10 @@ class Agent:
             if wanted == self._notified:
                 return
             before, self._notified = self._notified, wanted
-            self._report_own_decision(before, wanted)
+            if before is not None and before.cause is not wanted.cause:
+                self._facts.tell_own_decision(wanted.flags, cause=wanted.cause)
         logger.info("flags_wanted generation=%d cause=%s", wanted.generation, wanted.cause)
         self._on_change(wanted)
-
-    def _report_own_decision(self, before: Wanted | None, wanted: Wanted) -> None:
-        """Tell of a lapse or a break-glass that changes no flag: no rank will report a flip."""
-        effective = self._effective
-        is_own = wanted.cause in (Cause.LEASE_LAPSED, Cause.BREAK_GLASS)
-        if effective is None or before is None or not is_own or before.cause is wanted.cause:
-            return
-        if effective.flags == dict(wanted.flags):
-            self.report_effective(
-                effective.flags, generation=effective.generation, ranks=effective.ranks
-            )
-
-    def _is_there_by(self, cause: Cause, flags: Flags) -> bool:
-        """Whether `flags` are the fallback, and the worker went there by itself for `cause`."""
-        wanted = self._intent.wanted(self._current_draw(), now=self._clock())
-        return wanted.cause is cause and dict(flags) == dict(self._config.fallback)
 
     def _current_draw(self) -> Draw:
         """The draw of the newest open session, or of the next one."""
@@ -454,23 +401,3 @@ class Agent:
                     return
                 case Delivery.DELIVERED | Delivery.NARROWED | Delivery.SET_ASIDE:
                     pass
-
-
-def _only_rank(flags: Flags, *, generation: int) -> RankReport:
-    digest = vocabulary.flags_digest(flags)
-    return RankReport(rank=0, generation=generation, digest=digest, step=0)
-
-
-def _locked(config: AgentConfig) -> int:
-    """A file descriptor that holds the folder for this process until it is closed.
-
-    Raises: StateDirInUseError.
-    """
-    file = os.open(config.state_dir / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(file)
-        message = f"{config.state_dir} is in use by another agent: give each worker its own"
-        raise StateDirInUseError(message) from error
-    return file

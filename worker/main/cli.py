@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from worker.agent import breakglass
-from worker.agent.agent import StateDirInUseError
+from worker.agent.folder import StateDirInUseError
 from worker.main import local, run, settings
 from worker.main.settings import SettingsError
 

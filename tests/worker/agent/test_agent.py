@@ -19,8 +19,9 @@ from tests.worker.agent.build import (
     experiment,
 )
 from worker.agent import breakglass
-from worker.agent.agent import Agent, NotAdmittingError, StateDirInUseError
+from worker.agent.agent import Agent, NotAdmittingError
 from worker.agent.config import AgentConfig
+from worker.agent.folder import StateDirInUseError
 from worker.agent.intent import Cause, Wanted
 from worker.agent.spool import SpoolFullError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controlplane.contract.messages import DesiredState, Registration
+from controlplane.contract.messages import DesiredState, RankReport, Registration
 from tests.worker import control_plane as planes
 from tests.worker.agent import build
 from tests.worker.agent.build import Clock, MemoryControlPlane, desired
@@ -163,8 +163,8 @@ def test_a_report_that_is_refused_does_not_hold_up_the_next() -> None:
             incarnation="i",
             generation=1,
             flags={},
-            ranks=[{"rank": 0, "generation": 1, "digest": "0" * 16, "step": 0}],
-        )  # fmt: skip
+            ranks=[RankReport(rank=0, generation=1, digest="0" * 16, step=0)],
+        )
     )
     assert reports.post_one()
     assert not reports.post_one()
