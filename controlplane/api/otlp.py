@@ -192,6 +192,9 @@ def _plain(value: AnyValue, depth: int = 0) -> Any:
 
 def _without_ids(document: Any) -> Any:
     """OTLP/JSON writes ids in hex where protobuf's JSON expects base64; evidence needs neither."""
+    if not isinstance(document, dict):
+        message = "a JSON object is expected"
+        raise TypeError(message)
     for record in _json_records(document):
         record.pop("traceId", None)
         record.pop("spanId", None)

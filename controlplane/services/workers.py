@@ -32,9 +32,7 @@ def register(
         ConflictError: a newer incarnation has registered.
         InvalidValueError: the generation is out of bounds.
     """
-    worker = worker_store.register(
-        conn, registration=registration, worker_id=new_id(), now=now
-    )
+    worker = worker_store.register(conn, registration=registration, worker_id=new_id(), now=now)
     woken = desired_states.refresh(conn, fleet=worker.fleet, now=now)
     return desired(conn, worker.id, now=now), woken
 
@@ -125,15 +123,18 @@ def show(conn: Connection, fleet: str, name: str) -> Mapping[str, object]:
     return shown(worker_store.get(conn, fleet=fleet, name=name))
 
 
-def explain(conn: Connection, fleet: str, name: str) -> Mapping[str, object]:
-    """For each flag: variant, the layer that won, its reason, and what is effective.
+def explain(conn: Connection, fleet: str, name: str, *, now: datetime) -> Mapping[str, object]:
+    """For each flag: variant, the layer that won, its reason, and what is told and effective.
+
+    Resolved afresh: the stored reasons are those of the last flip, and a layer may speak since that
+    wants what is run already.
 
     Raises:
         NotFoundError: no such fleet or worker.
     """
     worker = worker_store.get(conn, fleet=fleet, name=name)
     stored = desired_store.get(conn, worker_id=worker.id)
-    reasons = stored.desired.reasons if stored else []
+    resolution = desired_states.situation(conn, fleet=fleet).resolve(worker, now=now)
     return {
         "fleet": fleet,
         "worker": name,
@@ -142,8 +143,15 @@ def explain(conn: Connection, fleet: str, name: str) -> Mapping[str, object]:
         "is_effective": worker.is_effective(),
         "experiment": stored.desired.experiment if stored else None,
         "reasons": [
-            {**one.model_dump(), "effective": worker.effective_flags.get(one.flag)}
-            for one in reasons
+            {
+                "flag": choice.flag,
+                "variant": choice.variant,
+                "layer": choice.layer,
+                "reason": choice.reason,
+                "desired": worker.desired_flags.get(choice.flag),
+                "effective": worker.effective_flags.get(choice.flag),
+            }
+            for choice in resolution.choices
         ],
     }
 

@@ -31,7 +31,7 @@ def record(event: str, *, flags: dict[str, str] | None = None, **fields: Any) ->
         **_DEFAULTS.get(event, {}),
         **fields,
     }
-    return LogRecord(event_name=event, attributes=_attributes(values))
+    return LogRecord(event_name=event, attributes=attributes(values))
 
 
 def request(*records: LogRecord, resource: dict[str, str] | None = None) -> bytes:
@@ -45,20 +45,21 @@ def gzipped(*records: LogRecord, resource: dict[str, str] | None = None) -> byte
     return gzip.compress(request(*records, resource=resource), mtime=0)
 
 
-def as_json(*records: LogRecord) -> Any:
+def as_json(*records: LogRecord, resource: dict[str, str] | None = None) -> Any:
     """The same as an OTLP/JSON document."""
-    return json_format.MessageToDict(_request(records, RESOURCE))
+    return json_format.MessageToDict(_request(records, resource or RESOURCE))
 
 
 def _request(records: tuple[LogRecord, ...], resource: dict[str, str]) -> ExportLogsServiceRequest:
     made = ExportLogsServiceRequest()
     logs = made.resource_logs.add()
-    logs.resource.attributes.extend(_attributes(resource))
+    logs.resource.attributes.extend(attributes(resource))
     logs.scope_logs.add().log_records.extend(records)
     return made
 
 
-def _attributes(values: dict[str, Any]) -> list[KeyValue]:
+def attributes(values: dict[str, Any]) -> list[KeyValue]:
+    """OTLP attributes of these values."""
     return [KeyValue(key=key, value=_value(value)) for key, value in values.items()]
 
 
@@ -73,7 +74,7 @@ def _value(value: Any) -> AnyValue:
         case str():
             return AnyValue(string_value=value)
         case dict():
-            return AnyValue(kvlist_value=KeyValueList(values=_attributes(value)))
+            return AnyValue(kvlist_value=KeyValueList(values=attributes(value)))
         case list():
             return AnyValue(array_value=ArrayValue(values=[_value(item) for item in value]))
         case _:

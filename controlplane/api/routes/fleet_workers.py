@@ -47,7 +47,7 @@ def show_worker(fleet: NamePath, worker: NamePath, here: Here, _: auth.Viewer) -
 def explain(fleet: NamePath, worker: NamePath, here: Here, _: auth.Viewer) -> Any:
     """For each flag: variant, layer and reason; and what is effective."""
     with here.database.read() as conn:
-        return views.plain(workers.explain(conn, fleet, worker))
+        return views.plain(workers.explain(conn, fleet, worker, now=here.clock.now()))
 
 
 @router.post("/{worker}/pins")
