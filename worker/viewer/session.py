@@ -89,7 +89,9 @@ class _Watching:
         self._ask = ask
         self._clock = clock
         self._started: dict[str, Any] = {}
-        self._num_frames = 0
+        self._num_frames_due = 0  # of the chunk that is coming
+        self._num_frames_come = 0
+        self._num_frames = 0  # of whole chunks
         self._num_first_chunk_frames = 0
         self._asked_at = 0.0
         self._first_frame_at: float | None = None
@@ -105,13 +107,14 @@ class _Watching:
             try:
                 message = await self._receive()
             except (ConnectionClosed, TimeoutError):
-                outcome, reason = "cut_off", None
-                break
-            if message["type"] == "ended":
-                outcome, reason = str(message["outcome"]), message["reason"]
-                break
-            if message["type"] == "chunk" and not await self._take_frames(message["frames"]):
                 outcome = "cut_off"
+                break
+            if isinstance(message, bytes):
+                self._note_frame(self._clock())
+            elif message["type"] == "chunk":
+                self._num_frames_due = int(message["frames"])
+            elif message["type"] == "ended":
+                outcome, reason = str(message["outcome"]), message["reason"]
                 break
         return self._seen(outcome=outcome, reason=reason)
 
@@ -126,31 +129,25 @@ class _Watching:
         self._asked_at = self._clock()
         await self._worker.send(json.dumps(request))
         answer = await self._receive()
+        if isinstance(answer, bytes):
+            message = "the worker sent a frame before it said that the session started"
+            raise ViewerError(message)
         if answer["type"] == "refused":
             is_final = answer["code"] == "bad_request"
             raise (ViewerError if is_final else BusyError)(f"{answer['code']}: {answer['reason']}")
         self._started = answer
 
-    async def _receive(self) -> dict[str, Any]:
+    async def _receive(self) -> bytes | dict[str, Any]:
+        """A frame, or a text of the protocol."""
         async with asyncio.timeout(FRAME_TIMEOUT_S):
-            text = await self._worker.recv(decode=True)
-        message = json.loads(text)
+            received = await self._worker.recv()
+        if isinstance(received, bytes):
+            return received
+        message = json.loads(received)
         if not isinstance(message, dict) or "type" not in message:
             error = "the worker sent a text that is not of the protocol"
             raise ViewerError(error)
         return message
-
-    async def _take_frames(self, num_frames: int) -> bool:
-        """Receive the frames of one chunk; False if the connection ended before the last."""
-        for _ in range(num_frames):
-            try:
-                async with asyncio.timeout(FRAME_TIMEOUT_S):
-                    await self._worker.recv(decode=False)
-            except (ConnectionClosed, TimeoutError):
-                return False
-            self._note_frame(self._clock())
-        self._note_chunk(num_frames)
-        return True
 
     def _note_frame(self, now: float) -> None:
         if self._first_frame_at is None:
@@ -158,6 +155,10 @@ class _Watching:
         else:
             self._longest_gap_s = max(self._longest_gap_s, now - self._last_frame_at)
         self._last_frame_at = now
+        self._num_frames_come += 1
+        if self._num_frames_come == self._num_frames_due:
+            self._note_chunk(self._num_frames_come)
+            self._num_frames_come = 0
 
     def _note_chunk(self, num_frames: int) -> None:
         # A chunk is there when its last frame is, as on the worker.
