@@ -33,14 +33,12 @@ def canary_sessions(case: Case) -> tuple[SessionEvidence, ...]:
 
 
 def hard_stops(case: Case) -> GateResult:
-    """Whether an exposed worker met what rolls back at first sight."""
-    hits = [
-        trip
-        for trip in sorted(case.evidence.trips, key=lambda trip: (trip.at, trip.id))
-        if trip.worker in case.exposed
-        and trip.is_on_variant
-        and _stops(trip.reason, case.policy.hard_stops)
-    ]
+    """Whether an exposed worker met what rolls back at first sight.
+
+    Told by the worker's breaker, or by a session of the canary arm that failed of it: whichever
+    record comes first.
+    """
+    hits = sorted(_hits(case))
     if not hits:
         return GateResult(
             gate="hard_stops",
@@ -50,17 +48,28 @@ def hard_stops(case: Case) -> GateResult:
             num_samples=len(case.exposed),
             reason="no hard stop on an exposed worker",
         )
-    first = hits[0]
-    reason = f"{first.reason} on {first.worker} under {case.variant}"
+    at, reason = hits[0]
     return GateResult(
         gate="hard_stops",
         verdict=Verdict.FAILING,
         value=len(hits),
         limit=0,
         num_samples=len(case.exposed),
-        reason=f"{reason}: {first.detail}" if first.detail else reason,
-        failed_at=first.at,
+        reason=reason,
+        failed_at=at,
     )
+
+
+def _hits(case: Case) -> Iterable[tuple[datetime, str]]:
+    stops = case.policy.hard_stops
+    for trip in case.evidence.trips:
+        if trip.worker in case.exposed and trip.is_on_variant and _stops(trip.reason, stops):
+            told = f"{trip.reason} on {trip.worker} under {case.variant}"
+            yield trip.at, f"{told}: {trip.detail}" if trip.detail else told
+    for session in canary_sessions(case):
+        if session.has_failed and session.reason is not None and session.reason.value in stops:
+            told = f"{session.reason} on {session.worker} under {case.variant}"
+            yield session.updated_at, f"{told}: it ended session {session.id}"
 
 
 def _stops(reason: Reason, stops: frozenset[HardStop]) -> bool:

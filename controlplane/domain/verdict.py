@@ -51,7 +51,7 @@ class Judgement:
         return next(result for result in self.results if result.gate == gate)
 
     def first_failing(self) -> GateResult | None:
-        """The failing gate whose evidence came first."""
+        """The failing gate whose evidence came first; of two at once the one asked first."""
         failing = [result for result in self.results if result.verdict is Verdict.FAILING]
         return min(failing, key=_failed_at, default=None)
 
@@ -74,6 +74,6 @@ def summary(results: Sequence[GateResult]) -> str:
     return ", ".join(f"{result.gate} {result.verdict}" for result in results)
 
 
-def _failed_at(result: GateResult) -> tuple[datetime, str]:
+def _failed_at(result: GateResult) -> datetime:
     assert result.failed_at is not None, f"{result.gate} fails without a time"
-    return (result.failed_at, result.gate)
+    return result.failed_at

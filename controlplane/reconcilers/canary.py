@@ -82,5 +82,13 @@ class CanaryReconciler:
     def _act(self, rnd: _Round) -> None:
         for worker_id in rnd.woken:
             self._signals.notify(f"worker:{worker_id}")
-        if rnd.is_recorded and rnd.planned is not None and rnd.planned.event is not None:
-            self._signals.notify("canaries")
+        if not rnd.is_recorded or rnd.planned is None or rnd.planned.event is None:
+            return
+        self._signals.notify("canaries")
+        _log.info(
+            "canary_moved",
+            canary=rnd.canary.name,
+            happened=rnd.planned.event.value,
+            phase=rnd.planned.canary.phase.value,
+            reason=rnd.planned.reason,
+        )

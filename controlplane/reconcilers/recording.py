@@ -3,8 +3,6 @@
 from dataclasses import replace
 from datetime import datetime
 
-import structlog
-
 from controlplane.domain import digest
 from controlplane.domain.canary import Canary, Event, Phase
 from controlplane.domain.desired import Qualification
@@ -23,8 +21,6 @@ from controlplane.store import qualifications as qualification_store
 from controlplane.store import requests as request_store
 from controlplane.store import workers as worker_store
 from controlplane.store.transaction import Connection
-
-_log = structlog.get_logger(__name__)
 
 
 def record(
@@ -110,7 +106,6 @@ def _append_transition(
         now=now,
     )
     outbox_store.append(conn, topic="canary", body=told, now=now)
-    _log.info("canary_moved", phase=planned.canary.phase.value, **told)
 
 
 def _save_marks(conn: Connection, seen: Observation, planned: Plan) -> None:

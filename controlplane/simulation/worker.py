@@ -52,7 +52,7 @@ class _Session:
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedWorker:
-    """One worker and its life; `is_mute` stops what it says, `is_alive` what it does."""
+    """One worker and its life; `is_mute` stops what it says, `is_deaf` what it hears."""
 
     name: str
     fleet: str
@@ -63,9 +63,10 @@ class SimulatedWorker:
     fallback: str = "nccl"
     lengths: Sequence[int] = (6, 9, 12, 15, 18)
     session_s: float = 5.0
-    poll_s: float = 1.0
+    poll_s: float = 2.0
     hardware: str = "cpu"
     is_mute: bool = False
+    is_deaf: bool = False
     is_alive: bool = False
     life: int = 0
     seq: int = 0
@@ -144,7 +145,7 @@ class SimulatedWorker:
         self._alive_after(self.poll_s, self._poll)
 
     def _take(self, state: DesiredState) -> None:
-        if self.is_mute or state.generation < self.generation:
+        if self.is_deaf or state.generation < self.generation:
             return
         is_new = state.generation > self.generation
         self.generation, self.wanted = state.generation, state

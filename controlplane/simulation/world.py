@@ -22,10 +22,13 @@ from controlplane.simulation.network import Identity
 from controlplane.simulation.timeline import Timeline
 from controlplane.simulation.worker import Behaviour, SimulatedWorker
 from controlplane.store import leader as leader_store
+from controlplane.store import workers as worker_store
 from controlplane.store.transaction import Database
 
 START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 Beat = Callable[[], None]
+# How often a condition is looked at: looking costs more than an event.
+_LOOK_S = 0.2
 
 
 class World:
@@ -70,11 +73,9 @@ class World:
             self.timeline.after(0.01, lambda: self._wake(worker_id))
 
     def _wake(self, worker_id: str) -> None:
-        for worker in self.workers.values():
-            with self.database.read() as conn:
-                is_meant = workers.id_of(conn, fleet=worker.fleet, worker=worker.name) == worker_id
-            if is_meant:
-                worker.wake()
+        with self.database.read() as conn:
+            name = worker_store.by_id(conn, worker_id).name
+        self.workers[name].wake()
 
     # The fleet.
 
@@ -97,46 +98,57 @@ class World:
     def register(self, registration: Registration) -> DesiredState:
         """A worker's life begins."""
         with self.database.write() as conn:
-            return workers.register(conn, registration, now=self.timeline.now(), new_id=self.new_id)
+            state, woken = workers.register(
+                conn, registration, now=self.timeline.now(), new_id=self.new_id
+            )
+        self._notify_all(woken)
+        return state
 
     def desired(self, identity: Identity) -> DesiredState:
         """Answer a call at once; the timeline holds no call open."""
-        hearing = workers.Hearing(
-            fleet=identity.fleet, worker=identity.worker, incarnation=identity.incarnation
-        )
+        now = self.timeline.now()
         with self.database.write() as conn:
-            workers.hear(conn, hearing, now=self.timeline.now())
-            return workers.desired(conn, hearing, now=self.timeline.now())
+            worker_id = workers.hear(
+                conn, identity.fleet, identity.worker, incarnation=identity.incarnation, now=now
+            )
+            return workers.desired(conn, worker_id, now=now)
 
     def report(self, identity: Identity, report: EffectiveReport) -> None:
         """Take what all ranks run."""
         with self.database.write() as conn:
-            workers.take_effective(
-                conn, report, fleet=identity.fleet, worker=identity.worker, now=self.timeline.now()
+            woken = workers.take_effective(
+                conn, identity.fleet, identity.worker, report=report, now=self.timeline.now()
             )
+        self._notify_all(woken)
 
     def trip(self, identity: Identity, trip: BreakerTrip) -> None:
         """Take that a breaker opened."""
         with self.database.write() as conn:
             woken = workers.take_trip(
-                conn, trip, fleet=identity.fleet, worker=identity.worker, now=self.timeline.now()
+                conn, identity.fleet, identity.worker, trip=trip, now=self.timeline.now()
             )
-        for worker_id in woken:
-            self.notify(f"worker:{worker_id}")
+        self._notify_all(woken)
 
     def record(self, identity: Identity, event: EventName, record: Record) -> None:
         """Take one record as a batch of its own."""
         received = ingest.Received(
             event=event,
             incarnation=identity.incarnation,
+            hardware=identity.hardware,
+            stack=identity.stack,
             record=record,
         )
-        ingest.ingest_logs(
+        result = ingest.ingest_logs(
             self.database,
-            identity=ingest.Identity(fleet=identity.fleet, worker=identity.worker),
+            identity=ingest.Writer(fleet=identity.fleet, worker=identity.worker),
             records=[received],
             now=self.timeline.now(),
         )
+        assert not result.rejected, f"a simulated record was rejected: {result.rejected}"
+
+    def _notify_all(self, worker_ids: Sequence[str]) -> None:
+        for worker_id in worker_ids:
+            self.notify(f"worker:{worker_id}")
 
     # The controller.
 
@@ -192,7 +204,8 @@ class World:
         """
         until = self.timeline.now() + timedelta(seconds=within_s)
         while not condition():
-            if self.timeline.now() > until or not self.timeline.step():
+            self.run(seconds=_LOOK_S)
+            if self.timeline.now() > until:
                 message = f"not reached within {within_s} virtual seconds"
                 raise TimeoutError(message)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from controlplane.domain.canary import Canary, Phase
 from controlplane.domain.fleet import Mode
-from controlplane.services import canaries, documents, flags, fleets, policies
+from controlplane.services import canaries, flags, fleets, policies
 from controlplane.services.change import Act
 from controlplane.simulation.worker import Behaviour
 from controlplane.simulation.world import World
@@ -37,13 +37,12 @@ class Fleet:
     def start(self, variant: str, *, policy: str = "demo") -> str:
         """Start a canary; returns its name."""
         with self.database.write() as conn:
-            change = canaries.start(
-                conn,
-                canaries.Start(fleet=FLEET, flag="fused_allreduce", variant=variant, policy=policy),
-                self.act(f"try {variant}"),
+            wanted = canaries.Wanted(
+                fleet=FLEET, flag="fused_allreduce", variant=variant, policy=policy
             )
-        subject: Canary = change.subject
-        return subject.name
+            change = canaries.start(conn, wanted, act=self.act(f"try {variant}"))
+        name: str = change.subject["name"]
+        return name
 
     def act(self, reason: str) -> Act:
         """Something a person does now."""
@@ -76,7 +75,8 @@ class Fleet:
         """The canary's transitions, oldest first."""
         canary = self.canary(name)
         with self.database.read() as conn:
-            return [t.event for t in history.transitions_of(conn, canary_id=canary.id)]
+            newest_first = history.transitions_of(conn, canary_id=canary.id, limit=500)
+        return [transition.event for transition in reversed(newest_first)]
 
 
 def adopted(
@@ -90,13 +90,12 @@ def adopted(
     world = World(database, seed=seed, behaviours=behaviours or BEHAVIOURS, crashes=crashes)
     fleet = Fleet(world=world, database=database)
     with database.write() as conn:
-        catalogue = documents.load_yaml((POLICIES / "flags.yaml").read_text())
-        flags.load_catalogue(conn, catalogue)
+        flags.load(conn, (POLICIES / "flags.yaml").read_text())
         for name in ("demo", "as-in-august"):
             text = (POLICIES / f"{name}.yaml").read_text()
-            policies.put(conn, text, fleet.act("shipped"))
-        fleets.adopt(conn, FLEET, fleet.act("adopt"))
-        fleets.set_mode(conn, FLEET, Mode.ENFORCE, fleet.act("enforce"))
+            policies.add(conn, text, act=fleet.act("shipped"))
+        fleets.adopt(conn, FLEET, act=fleet.act("adopt"))
+        fleets.set_mode(conn, FLEET, Mode.ENFORCE, act=fleet.act("enforce"))
     world.add_workers(FLEET, NAMES)
     world.start_controller()
     world.run(seconds=15)
