@@ -36,8 +36,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("plain", sa.String(63), nullable=False),
         sa.Column("fallback", JSON, nullable=False),
         sa.CheckConstraint(
-            "applies IN ('step', 'session', 'restart')",
-            name=op.f("ck_flags_ck_flags_applies_known"),
+            "applies IN ('step', 'session', 'restart')", name=op.f("ck_flags_applies_known")
         ),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_flags")),
     )
@@ -49,10 +48,8 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("promoted", JSON, nullable=False),
         sa.Column("stopped_reason", sa.String(1000), nullable=True),
         sa.Column("version", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint(
-            "mode IN ('observe', 'enforce')", name=op.f("ck_fleets_ck_fleets_mode_known")
-        ),
-        sa.CheckConstraint("version >= 0", name=op.f("ck_fleets_ck_fleets_version_counts")),
+        sa.CheckConstraint("mode IN ('observe', 'enforce')", name=op.f("ck_fleets_mode_known")),
+        sa.CheckConstraint("version >= 0", name=op.f("ck_fleets_version_counts")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_fleets")),
         sa.UniqueConstraint("name", name=op.f("uq_fleets_name")),
     )
@@ -73,7 +70,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("holder", sa.String(200), nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("expires_at", MOMENT, nullable=False),
-        sa.CheckConstraint("epoch >= 0", name=op.f("ck_leader_ck_leader_epoch_counts")),
+        sa.CheckConstraint("epoch >= 0", name=op.f("ck_leader_epoch_counts")),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_leader")),
     )
     op.create_table(
@@ -86,9 +83,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("num_attempts", sa.BigInteger(), nullable=False),
         sa.Column("sent_at", MOMENT, nullable=True),
         sa.Column("last_error", sa.String(1000), nullable=True),
-        sa.CheckConstraint(
-            "num_attempts >= 0", name=op.f("ck_outbox_ck_outbox_num_attempts_counts")
-        ),
+        sa.CheckConstraint("num_attempts >= 0", name=op.f("ck_outbox_num_attempts_counts")),
         sa.PrimaryKeyConstraint("sequence", name=op.f("pk_outbox")),
     )
     op.create_index(
@@ -127,13 +122,8 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("flags", JSON, nullable=False),
         sa.Column("num_frames", sa.BigInteger(), nullable=False),
         sa.Column("streamed_s", sa.Float(), nullable=False),
-        sa.CheckConstraint(
-            "position >= 0", name=op.f("ck_session_segments_ck_session_segments_position_counts")
-        ),
-        sa.CheckConstraint(
-            "num_frames >= 0",
-            name=op.f("ck_session_segments_ck_session_segments_num_frames_counts"),
-        ),
+        sa.CheckConstraint("position >= 0", name=op.f("ck_session_segments_position_counts")),
+        sa.CheckConstraint("num_frames >= 0", name=op.f("ck_session_segments_num_frames_counts")),
         sa.PrimaryKeyConstraint("session_id", "position", name=op.f("pk_session_segments")),
     )
     op.create_table(
@@ -156,7 +146,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("revoked_at", MOMENT, nullable=True),
         sa.CheckConstraint(
             "role IN ('viewer', 'operator', 'admin', 'worker')",
-            name=op.f("ck_api_tokens_ck_api_tokens_role_known"),
+            name=op.f("ck_api_tokens_role_known"),
         ),
         sa.ForeignKeyConstraint(["fleet_id"], ["fleets.id"], name=op.f("fk_api_tokens_fleet_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_api_tokens")),
@@ -187,19 +177,16 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("version", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("variant <> baseline", name=op.f("ck_canaries_compares_two")),
         sa.CheckConstraint(
-            "variant <> baseline", name=op.f("ck_canaries_ck_canaries_compares_two")
-        ),
-        sa.CheckConstraint(
             "phase IN ('pending', 'preflight', 'progressing', 'baking', 'held', "
             "'promoted', 'rolling_back', 'contained', 'rolled_back', 'cancelled')",
-            name=op.f("ck_canaries_ck_canaries_phase_known"),
+            name=op.f("ck_canaries_phase_known"),
         ),
-        sa.CheckConstraint("step >= 0", name=op.f("ck_canaries_ck_canaries_step_counts")),
-        sa.CheckConstraint("bake >= 0", name=op.f("ck_canaries_ck_canaries_bake_counts")),
+        sa.CheckConstraint("step >= 0", name=op.f("ck_canaries_step_counts")),
+        sa.CheckConstraint("bake >= 0", name=op.f("ck_canaries_bake_counts")),
         sa.CheckConstraint(
-            "num_lease_lapses >= 0", name=op.f("ck_canaries_ck_canaries_num_lease_lapses_counts")
+            "num_lease_lapses >= 0", name=op.f("ck_canaries_num_lease_lapses_counts")
         ),
-        sa.CheckConstraint("version >= 0", name=op.f("ck_canaries_ck_canaries_version_counts")),
+        sa.CheckConstraint("version >= 0", name=op.f("ck_canaries_version_counts")),
         sa.ForeignKeyConstraint(["fleet_id"], ["fleets.id"], name=op.f("fk_canaries_fleet_id")),
         sa.ForeignKeyConstraint(
             ["policy_digest"], ["policies.digest"], name=op.f("fk_canaries_policy_digest")
@@ -227,25 +214,16 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("num_failed", sa.BigInteger(), nullable=False),
         sa.Column("num_viewer_limited", sa.BigInteger(), nullable=False),
         sa.CheckConstraint(
-            "num_sessions >= 0",
-            name=op.f("ck_session_rollups_ck_session_rollups_num_sessions_counts"),
+            "num_sessions >= 0", name=op.f("ck_session_rollups_num_sessions_counts")
         ),
+        sa.CheckConstraint("num_rated >= 0", name=op.f("ck_session_rollups_num_rated_counts")),
+        sa.CheckConstraint("num_slow >= 0", name=op.f("ck_session_rollups_num_slow_counts")),
         sa.CheckConstraint(
-            "num_rated >= 0", name=op.f("ck_session_rollups_ck_session_rollups_num_rated_counts")
+            "num_very_slow >= 0", name=op.f("ck_session_rollups_num_very_slow_counts")
         ),
+        sa.CheckConstraint("num_failed >= 0", name=op.f("ck_session_rollups_num_failed_counts")),
         sa.CheckConstraint(
-            "num_slow >= 0", name=op.f("ck_session_rollups_ck_session_rollups_num_slow_counts")
-        ),
-        sa.CheckConstraint(
-            "num_very_slow >= 0",
-            name=op.f("ck_session_rollups_ck_session_rollups_num_very_slow_counts"),
-        ),
-        sa.CheckConstraint(
-            "num_failed >= 0", name=op.f("ck_session_rollups_ck_session_rollups_num_failed_counts")
-        ),
-        sa.CheckConstraint(
-            "num_viewer_limited >= 0",
-            name=op.f("ck_session_rollups_ck_session_rollups_num_viewer_limited_counts"),
+            "num_viewer_limited >= 0", name=op.f("ck_session_rollups_num_viewer_limited_counts")
         ),
         sa.ForeignKeyConstraint(
             ["fleet_id"], ["fleets.id"], name=op.f("fk_session_rollups_fleet_id")
@@ -268,7 +246,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("position", sa.BigInteger(), nullable=False),
         sa.Column("summary", sa.String(1000), nullable=False),
         sa.Column("is_canary_only", sa.Boolean(), nullable=False),
-        sa.CheckConstraint("position >= 0", name=op.f("ck_variants_ck_variants_position_counts")),
+        sa.CheckConstraint("position >= 0", name=op.f("ck_variants_position_counts")),
         sa.ForeignKeyConstraint(
             ["flag"], ["flags.name"], name=op.f("fk_variants_flag"), ondelete="CASCADE"
         ),
@@ -299,12 +277,10 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("is_lease_lapsed", sa.Boolean(), nullable=False),
         sa.Column("refused", sa.String(1000), nullable=False),
         sa.CheckConstraint(
-            "reported_generation >= 0",
-            name=op.f("ck_workers_ck_workers_reported_generation_counts"),
+            "reported_generation >= 0", name=op.f("ck_workers_reported_generation_counts")
         ),
         sa.CheckConstraint(
-            "effective_generation >= 0",
-            name=op.f("ck_workers_ck_workers_effective_generation_counts"),
+            "effective_generation >= 0", name=op.f("ck_workers_effective_generation_counts")
         ),
         sa.ForeignKeyConstraint(["fleet_id"], ["fleets.id"], name=op.f("fk_workers_fleet_id")),
         sa.ForeignKeyConstraint(["stack"], ["stacks.digest"], name=op.f("fk_workers_stack")),
@@ -330,7 +306,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("answered_at", MOMENT, nullable=True),
         sa.CheckConstraint(
             "kind IN ('pause', 'resume', 'abort', 'promote')",
-            name=op.f("ck_canary_requests_ck_canary_requests_kind_known"),
+            name=op.f("ck_canary_requests_kind_known"),
         ),
         sa.ForeignKeyConstraint(
             ["canary_id"], ["canaries.id"], name=op.f("fk_canary_requests_canary_id")
@@ -354,7 +330,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("at", MOMENT, nullable=False),
         sa.CheckConstraint(
             "verdict IN ('passing', 'failing', 'inconclusive', 'unmeasured')",
-            name=op.f("ck_decisions_ck_decisions_verdict_known"),
+            name=op.f("ck_decisions_verdict_known"),
         ),
         sa.ForeignKeyConstraint(
             ["canary_id"], ["canaries.id"], name=op.f("fk_decisions_canary_id")
@@ -375,9 +351,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("reasons", JSON, nullable=False),
         sa.Column("canary_id", sa.String(64), nullable=True),
         sa.Column("updated_at", MOMENT, nullable=False),
-        sa.CheckConstraint(
-            "generation >= 0", name=op.f("ck_desired_states_ck_desired_states_generation_counts")
-        ),
+        sa.CheckConstraint("generation >= 0", name=op.f("ck_desired_states_generation_counts")),
         sa.ForeignKeyConstraint(
             ["canary_id"], ["canaries.id"], name=op.f("fk_desired_states_canary_id")
         ),
@@ -394,9 +368,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("closed_at", MOMENT, nullable=False),
         sa.Column("arms", JSON, nullable=False),
         sa.Column("sessions", JSON, nullable=False),
-        sa.CheckConstraint(
-            "position >= 0", name=op.f("ck_evidence_blocks_ck_evidence_blocks_position_counts")
-        ),
+        sa.CheckConstraint("position >= 0", name=op.f("ck_evidence_blocks_position_counts")),
         sa.ForeignKeyConstraint(
             ["canary_id"], ["canaries.id"], name=op.f("fk_evidence_blocks_canary_id")
         ),
@@ -412,7 +384,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("layer", sa.String(63), nullable=False),
         sa.Column("reason", sa.String(1000), nullable=False),
         sa.Column("at", MOMENT, nullable=False),
-        sa.CheckConstraint("generation >= 0", name=op.f("ck_flips_ck_flips_generation_counts")),
+        sa.CheckConstraint("generation >= 0", name=op.f("ck_flips_generation_counts")),
         sa.ForeignKeyConstraint(["worker_id"], ["workers.id"], name=op.f("fk_flips_worker_id")),
         sa.PrimaryKeyConstraint("sequence", name=op.f("pk_flips")),
     )
@@ -430,12 +402,8 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("last_record_at", MOMENT, nullable=True),
         sa.Column("num_records", sa.BigInteger(), nullable=False),
         sa.Column("highest_seq", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint(
-            "num_records >= 0", name=op.f("ck_incarnations_ck_incarnations_num_records_counts")
-        ),
-        sa.CheckConstraint(
-            "highest_seq >= 0", name=op.f("ck_incarnations_ck_incarnations_highest_seq_counts")
-        ),
+        sa.CheckConstraint("num_records >= 0", name=op.f("ck_incarnations_num_records_counts")),
+        sa.CheckConstraint("highest_seq >= 0", name=op.f("ck_incarnations_highest_seq_counts")),
         sa.ForeignKeyConstraint(
             ["worker_id"], ["workers.id"], name=op.f("fk_incarnations_worker_id")
         ),
@@ -492,12 +460,10 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
             "reason IN ('out_of_memory', 'nan', 'rank_disagreement', 'rank_died', "
             "'rank_hung', 'process_lost', 'underrun', 'lease_lapsed', "
             "'break_glass', 'drained')",
-            name=op.f("ck_breaker_trips_ck_breaker_trips_reason_known"),
+            name=op.f("ck_breaker_trips_reason_known"),
         ),
-        sa.CheckConstraint(
-            "generation >= 0", name=op.f("ck_breaker_trips_ck_breaker_trips_generation_counts")
-        ),
-        sa.CheckConstraint("rank >= 0", name=op.f("ck_breaker_trips_ck_breaker_trips_rank_counts")),
+        sa.CheckConstraint("generation >= 0", name=op.f("ck_breaker_trips_generation_counts")),
+        sa.CheckConstraint("rank >= 0", name=op.f("ck_breaker_trips_rank_counts")),
         sa.ForeignKeyConstraint(
             ["incarnation"], ["incarnations.id"], name=op.f("fk_breaker_trips_incarnation")
         ),
@@ -567,48 +533,39 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("ended_at", MOMENT, nullable=True),
         sa.Column("late_outcome", sa.String(63), nullable=True),
         sa.CheckConstraint(
-            "first_forward_length >= 0",
-            name=op.f("ck_live_sessions_ck_live_sessions_first_forward_length_counts"),
+            "first_forward_length >= 0", name=op.f("ck_live_sessions_first_forward_length_counts")
         ),
-        sa.CheckConstraint("seq >= 0", name=op.f("ck_live_sessions_ck_live_sessions_seq_counts")),
-        sa.CheckConstraint(
-            "generation >= 0", name=op.f("ck_live_sessions_ck_live_sessions_generation_counts")
-        ),
-        sa.CheckConstraint(
-            "num_frames >= 0", name=op.f("ck_live_sessions_ck_live_sessions_num_frames_counts")
-        ),
+        sa.CheckConstraint("seq >= 0", name=op.f("ck_live_sessions_seq_counts")),
+        sa.CheckConstraint("generation >= 0", name=op.f("ck_live_sessions_generation_counts")),
+        sa.CheckConstraint("num_frames >= 0", name=op.f("ck_live_sessions_num_frames_counts")),
         sa.CheckConstraint(
             "num_first_chunk_frames >= 0",
-            name=op.f("ck_live_sessions_ck_live_sessions_num_first_chunk_frames_counts"),
+            name=op.f("ck_live_sessions_num_first_chunk_frames_counts"),
         ),
         sa.CheckConstraint(
-            "num_late_chunks >= 0",
-            name=op.f("ck_live_sessions_ck_live_sessions_num_late_chunks_counts"),
+            "num_late_chunks >= 0", name=op.f("ck_live_sessions_num_late_chunks_counts")
         ),
         sa.CheckConstraint(
-            "worst_second_frames >= 0",
-            name=op.f("ck_live_sessions_ck_live_sessions_worst_second_frames_counts"),
+            "worst_second_frames >= 0", name=op.f("ck_live_sessions_worst_second_frames_counts")
         ),
-        sa.CheckConstraint(
-            "num_steps >= 0", name=op.f("ck_live_sessions_ck_live_sessions_num_steps_counts")
-        ),
+        sa.CheckConstraint("num_steps >= 0", name=op.f("ck_live_sessions_num_steps_counts")),
         sa.CheckConstraint(
             "num_non_compliant_steps >= 0",
-            name=op.f("ck_live_sessions_ck_live_sessions_num_non_compliant_steps_counts"),
+            name=op.f("ck_live_sessions_num_non_compliant_steps_counts"),
         ),
         sa.CheckConstraint(
             "outcome IN ('completed', 'failed', 'lost', 'viewer_limited')",
-            name=op.f("ck_live_sessions_ck_live_sessions_outcome_known"),
+            name=op.f("ck_live_sessions_outcome_known"),
         ),
         sa.CheckConstraint(
             "reason IN ('out_of_memory', 'nan', 'rank_disagreement', 'rank_died', "
             "'rank_hung', 'process_lost', 'underrun', 'lease_lapsed', "
             "'break_glass', 'drained')",
-            name=op.f("ck_live_sessions_ck_live_sessions_reason_known"),
+            name=op.f("ck_live_sessions_reason_known"),
         ),
         sa.CheckConstraint(
             "late_outcome IN ('completed', 'failed', 'lost', 'viewer_limited')",
-            name=op.f("ck_live_sessions_ck_live_sessions_late_outcome_known"),
+            name=op.f("ck_live_sessions_late_outcome_known"),
         ),
         sa.ForeignKeyConstraint(
             ["fleet_id"], ["fleets.id"], name=op.f("fk_live_sessions_fleet_id")
@@ -648,20 +605,13 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("lengths", JSON, nullable=False),
         sa.Column("num_sessions_started", sa.BigInteger(), nullable=False),
         sa.Column("power_w", sa.Float(), nullable=True),
+        sa.CheckConstraint("seq >= 0", name=op.f("ck_process_windows_seq_counts")),
         sa.CheckConstraint(
-            "seq >= 0", name=op.f("ck_process_windows_ck_process_windows_seq_counts")
+            "resident_bytes >= 0", name=op.f("ck_process_windows_resident_bytes_counts")
         ),
+        sa.CheckConstraint("limit_bytes >= 0", name=op.f("ck_process_windows_limit_bytes_counts")),
         sa.CheckConstraint(
-            "resident_bytes >= 0",
-            name=op.f("ck_process_windows_ck_process_windows_resident_bytes_counts"),
-        ),
-        sa.CheckConstraint(
-            "limit_bytes >= 0",
-            name=op.f("ck_process_windows_ck_process_windows_limit_bytes_counts"),
-        ),
-        sa.CheckConstraint(
-            "num_sessions_started >= 0",
-            name=op.f("ck_process_windows_ck_process_windows_num_sessions_started_counts"),
+            "num_sessions_started >= 0", name=op.f("ck_process_windows_num_sessions_started_counts")
         ),
         sa.ForeignKeyConstraint(
             ["incarnation"], ["incarnations.id"], name=op.f("fk_process_windows_incarnation")
@@ -708,41 +658,31 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("ended_at", MOMENT, nullable=False),
         sa.Column("is_mixed", sa.Boolean(), nullable=False),
         sa.CheckConstraint(
-            "first_forward_length >= 0",
-            name=op.f("ck_sessions_ck_sessions_first_forward_length_counts"),
+            "first_forward_length >= 0", name=op.f("ck_sessions_first_forward_length_counts")
         ),
-        sa.CheckConstraint("seq >= 0", name=op.f("ck_sessions_ck_sessions_seq_counts")),
+        sa.CheckConstraint("seq >= 0", name=op.f("ck_sessions_seq_counts")),
+        sa.CheckConstraint("generation >= 0", name=op.f("ck_sessions_generation_counts")),
+        sa.CheckConstraint("num_frames >= 0", name=op.f("ck_sessions_num_frames_counts")),
         sa.CheckConstraint(
-            "generation >= 0", name=op.f("ck_sessions_ck_sessions_generation_counts")
+            "num_first_chunk_frames >= 0", name=op.f("ck_sessions_num_first_chunk_frames_counts")
         ),
+        sa.CheckConstraint("num_late_chunks >= 0", name=op.f("ck_sessions_num_late_chunks_counts")),
         sa.CheckConstraint(
-            "num_frames >= 0", name=op.f("ck_sessions_ck_sessions_num_frames_counts")
+            "worst_second_frames >= 0", name=op.f("ck_sessions_worst_second_frames_counts")
         ),
+        sa.CheckConstraint("num_steps >= 0", name=op.f("ck_sessions_num_steps_counts")),
         sa.CheckConstraint(
-            "num_first_chunk_frames >= 0",
-            name=op.f("ck_sessions_ck_sessions_num_first_chunk_frames_counts"),
-        ),
-        sa.CheckConstraint(
-            "num_late_chunks >= 0", name=op.f("ck_sessions_ck_sessions_num_late_chunks_counts")
-        ),
-        sa.CheckConstraint(
-            "worst_second_frames >= 0",
-            name=op.f("ck_sessions_ck_sessions_worst_second_frames_counts"),
-        ),
-        sa.CheckConstraint("num_steps >= 0", name=op.f("ck_sessions_ck_sessions_num_steps_counts")),
-        sa.CheckConstraint(
-            "num_non_compliant_steps >= 0",
-            name=op.f("ck_sessions_ck_sessions_num_non_compliant_steps_counts"),
+            "num_non_compliant_steps >= 0", name=op.f("ck_sessions_num_non_compliant_steps_counts")
         ),
         sa.CheckConstraint(
             "outcome IN ('completed', 'failed', 'lost', 'viewer_limited')",
-            name=op.f("ck_sessions_ck_sessions_outcome_known"),
+            name=op.f("ck_sessions_outcome_known"),
         ),
         sa.CheckConstraint(
             "reason IN ('out_of_memory', 'nan', 'rank_disagreement', 'rank_died', "
             "'rank_hung', 'process_lost', 'underrun', 'lease_lapsed', "
             "'break_glass', 'drained')",
-            name=op.f("ck_sessions_ck_sessions_reason_known"),
+            name=op.f("ck_sessions_reason_known"),
         ),
         sa.ForeignKeyConstraint(["fleet_id"], ["fleets.id"], name=op.f("fk_sessions_fleet_id")),
         sa.ForeignKeyConstraint(
@@ -782,20 +722,20 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
             " 'paused', 'inconclusive', 'lease_lapsed', 'resumed', 'gate_failed', "
             "'hard_stopped', 'abort_requested', 'control_lost', 'containment_seen',"
             " 'verification_seen')",
-            name=op.f("ck_transitions_ck_transitions_event_known"),
+            name=op.f("ck_transitions_event_known"),
         ),
         sa.CheckConstraint(
             "phase_from IN ('pending', 'preflight', 'progressing', 'baking', "
             "'held', 'promoted', 'rolling_back', 'contained', 'rolled_back', "
             "'cancelled')",
-            name=op.f("ck_transitions_ck_transitions_phase_from_known"),
+            name=op.f("ck_transitions_phase_from_known"),
         ),
         sa.CheckConstraint(
             "phase_to IN ('pending', 'preflight', 'progressing', 'baking', 'held', "
             "'promoted', 'rolling_back', 'contained', 'rolled_back', 'cancelled')",
-            name=op.f("ck_transitions_ck_transitions_phase_to_known"),
+            name=op.f("ck_transitions_phase_to_known"),
         ),
-        sa.CheckConstraint("step >= 0", name=op.f("ck_transitions_ck_transitions_step_counts")),
+        sa.CheckConstraint("step >= 0", name=op.f("ck_transitions_step_counts")),
         sa.ForeignKeyConstraint(
             ["canary_id"], ["canaries.id"], name=op.f("fk_transitions_canary_id")
         ),
