@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-from controlplane.cli import output
 from controlplane.cli.exits import CliError, Exit
 from controlplane.cli.session import AsJson, reporting_errors
 
@@ -34,8 +33,18 @@ def serve(*, host: Host = None, port: Port = None, state_dir: StateDir = None) -
         given = {"host": host, "port": port, "state_dir": state_dir}
         settings = _settings({name: value for name, value in given.items() if value is not None})
         from controlplane import app
+        from controlplane.domain.errors import ConflictError
 
-        app.serve(settings)
+        try:
+            app.serve(settings)
+        except ConflictError as error:
+            raise CliError(str(error), exit_code=Exit.CONFLICT) from None
+        except OSError as error:
+            raise CliError(
+                f"cannot listen on {settings.host} port {settings.port}: {error}",
+                exit_code=Exit.REFUSED,
+                next_step="choose another: --port PORT, or 0 for any free one",
+            ) from None
 
 
 def demo(*, keep: Keep = False, as_json: AsJson = False, summary: SummaryFile = None) -> None:
@@ -51,14 +60,10 @@ def demo(*, keep: Keep = False, as_json: AsJson = False, summary: SummaryFile = 
 def _settings(given: dict[str, Any]) -> Any:
     """The settings; a wrong variable is named with what is allowed. Raises: CliError."""
     _need("server", "pydantic_settings")
-    import os
-
     from pydantic import ValidationError
 
     from controlplane import settings
 
-    for name in settings.unknown_names(os.environ):
-        output.say(f"warning: {name} is set, but nothing reads it: see docs/settings.md")
     try:
         return settings.Settings(**given)
     except ValidationError as error:

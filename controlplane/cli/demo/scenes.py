@@ -56,7 +56,7 @@ def passes(show: Show) -> SceneResult:
         outcome=canary.phase,
         reason=canary.reason,
         problems=_phase_problems(canary, expected="promoted"),
-        exposed=(),
+        exposed=tuple(canary.exposed_names),
     )
 
 

@@ -160,10 +160,12 @@ def path_text(worker: WorkerSeen) -> str:
 
 def harm_text(session: ViewerSession) -> str:
     """What a viewer suffered, in words."""
-    length = f"prompt of {session.first_forward_length} tokens"
-    if session.has_failed:
-        return f"a session on {session.worker} ended {session.outcome} ({length})"
-    return f"a session on {session.worker} had {fps_text(session.fps)} fps ({length})"
+    what = (
+        f"ended {session.outcome}"
+        if session.has_failed
+        else f"had {fps_text(session.fps)} fps, longest gap {session.longest_gap_ms:.0f} ms"
+    )
+    return f"a session on {session.worker} {what} (prompt of {session.first_forward_length} tokens)"
 
 
 def _generation_text(worker: WorkerSeen) -> str:

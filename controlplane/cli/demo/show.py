@@ -14,6 +14,8 @@ from controlplane.cli.demo.watching import FLAG, FLEET
 from controlplane.cli.exits import CliError, Exit
 
 PULSE_S: Final = 0.25
+# A canary's effects go on with the whole policy in words: not here.
+NUM_EFFECTS: Final = 1
 NUM_CPU_SAMPLES: Final = 8
 LOOK_EVERY_S: Final = 0.5
 MEASURE_EVERY_S: Final = 3.0
@@ -64,7 +66,7 @@ class Show:
     def change(self, path: str, body: Mapping[str, Json]) -> Json:
         """Do something through the API and say its effects. Raises: CliError."""
         answer = self.stage.client.post(path, {**body, "reason": _REASON})
-        for effect in answer.get("effects", ()):
+        for effect in list(answer.get("effects", ()))[:NUM_EFFECTS]:
             self.say(str(effect))
         return answer
 

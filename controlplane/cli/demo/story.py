@@ -20,6 +20,7 @@ class ViewerSession:
     fps: float | None
     streamed_s: float
     first_forward_length: int
+    longest_gap_ms: float
     ended_at: datetime
 
     @property

@@ -81,6 +81,7 @@ class Viewers:
             fps=told["fps"],
             streamed_s=told["streamed_s"],
             first_forward_length=told["first_forward_length"],
+            longest_gap_ms=told["longest_gap_ms"],
             ended_at=self._clock.now(),
         )
 
