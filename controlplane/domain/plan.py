@@ -85,17 +85,19 @@ def _rolling_back(seen: Observation, *, now: datetime) -> Plan:
     news = None
     if seen.canary.phase is Phase.ROLLING_BACK:
         if all(exposure.is_out for exposure in exposures):
-            reason = f"{len(exposures)} workers are off {seen.canary.variant}"
+            # Why it was sent back stays in front: it is what whoever looks wants to know.
+            count = len(exposures)
+            reason = f"{seen.canary.reason}; contained: {count} off {seen.canary.variant}"
             news = _News(event=Event.CONTAINMENT_SEEN, reason=reason)
     elif all(exposure.is_settled for exposure in exposures):
-        news = _News(event=Event.VERIFICATION_SEEN, reason=_told(exposures))
+        news = _News(event=Event.VERIFICATION_SEEN, reason=_told(seen, exposures))
     return replace(_planned(seen, news, now=now), exposures=exposures)
 
 
-def _told(exposures: Sequence[Exposure]) -> str:
+def _told(seen: Observation, exposures: Sequence[Exposure]) -> str:
     quarantined = [e.worker for e in exposures if e.quarantined_at and not e.verified_at]
     num_verified = len(exposures) - len(quarantined)
-    told = f"nothing of the variant is left on {num_verified} workers"
+    told = f"{seen.canary.reason}; verified: nothing of it is left on {num_verified}"
     return f"{told}; quarantined: {', '.join(quarantined)}" if quarantined else told
 
 
@@ -179,7 +181,7 @@ def _advance(seen: Observation, judgement: Judgement) -> _News | None:
     if asked and not seen.flag.variant(canary.variant).is_canary_only:
         return _News(event=Event.PROMOTE_REQUESTED, reason=asked.reason, request=asked)
     if canary.phase is Phase.PROGRESSING and canary.step == len(seen.policy.steps) - 1:
-        reason = f"every gate of {step.name} passes; it bakes for {step.bake}"
+        reason = f"every gate of {step.name} passes; it bakes for {step.bake.total_seconds():g} s"
         return _News(event=Event.LAST_STEP_PASSED, reason=reason)
     if canary.bake < step.bake:
         return None
@@ -192,7 +194,7 @@ def _baked_out(seen: Observation) -> _News:
     if seen.flag.variant(seen.canary.variant).is_canary_only:
         reason = f"{seen.canary.variant} passes, but may not be promoted: it is for canaries only"
         return _News(event=Event.INCONCLUSIVE, reason=reason)
-    reason = f"every gate passes after {seen.canary.bake} of bake"
+    reason = f"every gate passes after {seen.canary.bake.total_seconds():.0f} s of bake"
     return _News(event=Event.BAKE_PASSED, reason=reason)
 
 
