@@ -1,8 +1,8 @@
 """How far a rollback has come on each exposed worker: contained, verified or quarantined.
 
-Contained: no session can start or go on under the variant. Verified: nothing of the variant is
-left in memory. A worker that never answers is neither until its lease has lapsed, and is
-quarantined if it stays silent.
+Contained: no session can start or go on under the variant. Verified: the flag's code keeps no more
+memory than it did for the baseline. A worker that never answers is neither until its lease has
+lapsed, and is quarantined if it stays silent.
 """
 
 from collections.abc import Iterable
@@ -25,6 +25,7 @@ class Exposure:
     worker: str  # name
     incarnation: str  # that was exposed
     exposed_at: datetime
+    flag_bytes_before: int  # what the flag's code kept there for the baseline
     contained_at: datetime | None = None
     verified_at: datetime | None = None
     quarantined_at: datetime | None = None
@@ -100,7 +101,18 @@ def _is_back(worker: Worker, canary: Canary) -> bool:
 
 
 def _is_verified(exposure: Exposure, worker: Worker, canary: Canary) -> bool:
+    if not _is_back(worker, canary):
+        return False
+    if worker.incarnation != exposure.incarnation and _is_replaced(exposure, worker):
+        return True
     is_measured = worker.flag_bytes_at is not None and worker.flag_bytes_at > exposure.exposed_at
-    # Bytes that nobody accounts for are not zero: such a worker has its process replaced, or is
-    # quarantined.
-    return is_measured and worker.flag_bytes.get(canary.flag) == 0 and _is_back(worker, canary)
+    # Bytes that nobody accounts for are not zero. And the baseline may be a fast path with buffers
+    # of its own, so zero would ask too much.
+    num_bytes = worker.flag_bytes.get(canary.flag)
+    return is_measured and num_bytes is not None and num_bytes <= exposure.flag_bytes_before
+
+
+def _is_replaced(exposure: Exposure, worker: Worker) -> bool:
+    """Whether its processes began after it was off the variant, so that none can have met it."""
+    contained_at = exposure.contained_at
+    return contained_at is not None and worker.incarnation_since >= contained_at

@@ -97,11 +97,16 @@ REACHABLE_WITHIN = timedelta(seconds=30)
 
 
 def is_eligible(worker: Worker, *, flag: str, variant: str, now: datetime) -> bool:
-    """Whether `worker` may be exposed to `variant`, or serve as a control of it."""
+    """Whether `worker` may be exposed to `variant`, or serve as a control of it.
+
+    It must run what it is wanted to: a worker between two states is compared with nothing.
+    """
     return (
         variant in worker.capabilities.get(flag, ())
         and worker.is_reachable(now=now, within=REACHABLE_WITHIN)
         and worker.trip is None
+        and worker.effective_generation >= worker.desired_generation
+        and worker.effective_flags.get(flag) == worker.desired_flags.get(flag)
         and not (worker.is_cordoned or worker.is_quarantined or worker.is_break_glass)
         and not any(pin.flag == flag and pin.expires_at > now for pin in worker.pins)
     )

@@ -145,6 +145,7 @@ def _expose(conn: Connection, seen: Observation, planned: Plan, *, now: datetime
             canary_id=seen.canary.id,
             worker_id=worker.id,
             incarnation=worker.incarnation,
+            flag_bytes=worker.flag_bytes.get(seen.canary.flag, 0),
             now=now,
         )
 

@@ -123,14 +123,24 @@ def lock(conn: Connection, *, canary_id: str) -> None:
 
 
 def expose(
-    conn: Connection, *, canary_id: str, worker_id: str, incarnation: str, now: datetime
+    conn: Connection,
+    *,
+    canary_id: str,
+    worker_id: str,
+    incarnation: str,
+    flag_bytes: int,
+    now: datetime,
 ) -> None:
-    """Record that `incarnation` is told to run the variant; a repeat changes nothing."""
+    """Record that `incarnation`, which keeps `flag_bytes` so far, is told to run the variant.
+
+    A repeat changes nothing.
+    """
     row = {
         "canary_id": canary_id,
         "worker_id": worker_id,
         "incarnation": incarnation,
         "exposed_at": now,
+        "flag_bytes_before": flag_bytes,
     }
     dialect.insert_new(conn, canary_workers, [row])
 

@@ -199,6 +199,7 @@ canary_workers = Table(
     of_worker(),
     identifier("incarnation", ForeignKey("incarnations.id")),
     at("exposed_at"),
+    count("flag_bytes_before"),
     at("contained_at", nullable=True),
     at("verified_at", nullable=True),
     at("quarantined_at", nullable=True),

@@ -481,6 +481,7 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("worker_id", sa.String(64), nullable=False),
         sa.Column("incarnation", sa.String(64), nullable=False),
         sa.Column("exposed_at", MOMENT, nullable=False),
+        sa.Column("flag_bytes_before", sa.BigInteger(), nullable=False),
         sa.Column("contained_at", MOMENT, nullable=True),
         sa.Column("verified_at", MOMENT, nullable=True),
         sa.Column("quarantined_at", MOMENT, nullable=True),

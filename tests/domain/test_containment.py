@@ -21,6 +21,7 @@ def exposure(**changes: Any) -> Exposure:
         "worker": "worker-1",
         "incarnation": "incarnation-worker-1",
         "exposed_at": NOW - timedelta(hours=1),
+        "flag_bytes_before": 0,
     }
     return Exposure(**{**fields, **changes})
 
@@ -143,3 +144,10 @@ def test_a_worker_is_known_by_its_id_not_its_name() -> None:
 
 def test_the_plain_variant_is_what_a_worker_comes_back_to() -> None:
     assert back().effective_flags == {FLAG: PLAIN}
+
+
+def test_a_baseline_with_buffers_of_its_own_is_verified_at_what_it_kept_before() -> None:
+    """The baseline may be a promoted fast path: its slots are not the variant's leak."""
+    seen = exposure(flag_bytes_before=3_000_000)
+    assert advance(seen, back(flag_bytes={FLAG: 3_000_000})).verified_at is not None
+    assert advance(seen, back(flag_bytes={FLAG: 3_000_001})).verified_at is None

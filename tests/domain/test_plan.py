@@ -41,6 +41,7 @@ def exposure(name: str = "worker-1") -> Exposure:
         worker=name,
         incarnation=f"incarnation-{name}",
         exposed_at=NOW - timedelta(minutes=5),
+        flag_bytes_before=0,
     )
 
 

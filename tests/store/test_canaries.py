@@ -90,13 +90,14 @@ def test_marks_of_an_exposure_are_set_once(database: Database, clock: FakeClock)
         _put(conn)
         worker = build.put_worker(conn)
         who = {"worker_id": worker.id, "incarnation": worker.incarnation}
-        canary_store.expose(conn, canary_id=_CANARY, now=clock.now(), **who)
+        canary_store.expose(conn, canary_id=_CANARY, flag_bytes=7, now=clock.now(), **who)
         later = clock.advance(minutes=1)
-        canary_store.expose(conn, canary_id=_CANARY, now=later, **who)
+        canary_store.expose(conn, canary_id=_CANARY, flag_bytes=9, now=later, **who)
         canary_store.mark_contained(conn, canary_id=_CANARY, now=later, **who)
         canary_store.mark_contained(conn, canary_id=_CANARY, now=clock.advance(hours=1), **who)
         (exposure,) = canary_store.exposed(conn, canary_id=_CANARY)
         assert (exposure.worker, exposure.exposed_at) == (worker.name, START)
+        assert exposure.flag_bytes_before == 7
         assert exposure.contained_at == later
         done = replace(exposure, verified_at=clock.now(), quarantined_at=clock.now())
         canary_store.save_marks(conn, canary_id=_CANARY, exposure=done)
