@@ -98,9 +98,9 @@ def _ingest(
         conn,
         fleet=identity.fleet,
         worker=identity.worker,
-        incarnations_named=(one.incarnation for one in records),
+        named=(one.incarnation for one in records),
     )
-    known = _known(conn, lives or {}, records)
+    known = _known(conn, lives, records)
     reasons = [_refusal(one, known) for one in records]
     accepted = [one for one, why in zip(records, reasons, strict=True) if why is None]
     fresh = receipts.insert_new(conn, (one.key for one in accepted), now=now)

@@ -15,7 +15,9 @@ from sqlalchemy import (
     Engine,
     Select,
     Table,
+    Text,
     bindparam,
+    cast,
     create_engine,
     event,
     func,
@@ -26,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from controlplane.domain.errors import ConflictError, InvalidValueError
-from controlplane.store.columns import to_json
+from controlplane.store.columns import Json, to_json
 
 CHANNEL: Final = "steadyframe"
 POSTGRESQL: Final = "postgresql"
@@ -96,8 +98,13 @@ def upsert(
     changed = {name: statement.excluded[name] for name in first if name not in key}
     if owner is not None:
         where = table.c[owner] == statement.excluded[owner]
+    is_many = conn.dialect.name == POSTGRESQL and not isinstance(rows, Mapping)
+    if is_many and not isinstance(rows, Mapping):
+        columns = [table.c[name] for name in first]
+        statement = statement.from_select(columns, _unnested(columns, rows))
     statement = statement.on_conflict_do_update(index_elements=key, set_=changed, where=where)
-    return conn.execute(statement.execution_options(preserve_rowcount=True), rows).rowcount
+    statement = statement.execution_options(preserve_rowcount=True)
+    return conn.execute(statement, None if is_many else rows).rowcount
 
 
 def add_up(
@@ -131,10 +138,10 @@ def insert_new(
     return frozenset(tuple(row) for row in found)
 
 
-def lock_row(conn: Connection, statement: Select[Any]) -> Select[Any]:
-    """`statement`, holding the rows it finds until the transaction ends."""
+def lock_row(conn: Connection, statement: Select[Any], *, of: Table | None = None) -> Select[Any]:
+    """`statement`, holding what it finds until the transaction ends; of a join, rows of `of`."""
     # On SQLite the whole file is held by BEGIN IMMEDIATE.
-    return statement.with_for_update() if conn.dialect.name == POSTGRESQL else statement
+    return statement.with_for_update(of=of) if conn.dialect.name == POSTGRESQL else statement
 
 
 def serialise(conn: Connection, name: str) -> None:
@@ -190,18 +197,20 @@ def _insert(conn: Connection, table: Table) -> Any:
 
 
 def _unnested(columns: Sequence[Column[Any]], rows: Sequence[Mapping[str, object]]) -> Select[Any]:
-    return select(
-        *(
-            func.unnest(
-                bindparam(
-                    f"all_{column.name}",
-                    [row[column.name] for row in rows],
-                    type_=ARRAY(column.type),
-                )
-            )
-            for column in columns
-        )
-    )
+    """One column of values for each of `columns`: the rows in one statement of constant text."""
+    return select(*(_unnested_column(column, rows) for column in columns))
+
+
+def _unnested_column(
+    column: Column[Any], rows: Sequence[Mapping[str, object]]
+) -> ColumnElement[Any]:
+    name = f"all_{column.name}"
+    values = [row[column.name] for row in rows]
+    if not isinstance(column.type, Json):
+        return func.unnest(bindparam(name, values, type_=ARRAY(column.type)))
+    # An array of jsonb would be read as one JSON array.
+    texts = [None if value is None else to_json(value) for value in values]
+    return cast(func.unnest(bindparam(name, texts, type_=ARRAY(Text))), postgresql.JSONB)
 
 
 def _postgresql_engine(url: URL) -> Engine:
@@ -210,7 +219,6 @@ def _postgresql_engine(url: URL) -> Engine:
         isolation_level="READ COMMITTED",
         connect_args={"options": _POSTGRESQL_SETTINGS},
         json_serializer=to_json,
-        pool_pre_ping=True,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, case, delete, select, update
 
 from controlplane.contract.records import ProcessWindow
 from controlplane.store import dialect
@@ -26,39 +26,26 @@ class Life:
 
 
 def locked_lives(
-    conn: Connection, *, fleet: str, worker: str, incarnations_named: Iterable[str]
-) -> Mapping[str, Life] | None:
-    """Those of the incarnations that are the worker's, by id; holds the worker's row.
-
-    Returns: None if there is no such worker.
-    """
+    conn: Connection, *, fleet: str, worker: str, named: Iterable[str]
+) -> Mapping[str, Life]:
+    """Those of the incarnations `named` that are the worker's, by id; holds the worker's row."""
     found = (
-        select(workers.c.id, workers.c.fleet_id, workers.c.incarnation)
-        .where(workers.c.name == worker)
-        .where(
-            workers.c.fleet_id
-            == select(fleets.c.id).where(fleets.c.name == fleet).scalar_subquery()
-        )
-    )
-    its = conn.execute(dialect.lock_row(conn, found)).first()
-    if its is None:
-        return None
-    rows = conn.execute(
-        select(incarnations).where(
-            incarnations.c.worker_id == its.id,
-            incarnations.c.id.in_(sorted(set(incarnations_named))),
-        )
+        select(incarnations, workers.c.fleet_id, workers.c.incarnation.label("present"))
+        .join_from(incarnations, workers)
+        .join(fleets)
+        .where(fleets.c.name == fleet, workers.c.name == worker)
+        .where(incarnations.c.id.in_(sorted(set(named))))
     )
     return {
         row.id: Life(
             id=row.id,
-            worker_id=its.id,
-            fleet_id=its.fleet_id,
+            worker_id=row.worker_id,
+            fleet_id=row.fleet_id,
             hardware=row.hardware,
             stack=row.stack,
-            is_present=row.id == its.incarnation,
+            is_present=row.id == row.present,
         )
-        for row in rows
+        for row in conn.execute(dialect.lock_row(conn, found, of=workers))
     }
 
 
@@ -77,11 +64,13 @@ def count(
     conn: Connection, life: Life, *, num_records: int, highest_seq: int, now: datetime
 ) -> None:
     """Record that `num_records` new ones of the incarnation came at `now`."""
-    higher = incarnations.c.highest_seq < highest_seq
-    one = incarnations.c.id == life.id
-    conn.execute(update(incarnations).where(one, higher).values(highest_seq=highest_seq))
-    changed = {"num_records": incarnations.c.num_records + num_records, "last_record_at": now}
-    conn.execute(update(incarnations).where(one).values(changed))
+    is_higher = incarnations.c.highest_seq < highest_seq
+    changed = {
+        "num_records": incarnations.c.num_records + num_records,
+        "highest_seq": case((is_higher, highest_seq), else_=incarnations.c.highest_seq),
+        "last_record_at": now,
+    }
+    conn.execute(update(incarnations).where(incarnations.c.id == life.id).values(changed))
     if life.is_present:
         # What a dead process left in its spool says nothing of how fresh the present one is.
         known = workers.c.id == life.worker_id
