@@ -384,9 +384,14 @@ class Agent:
 
     def _save(self) -> None:
         state: LastState = self._intent.last_state
-        if state != self._stored:
+        if state == self._stored:
+            return
+        self._stored = state
+        try:
             laststate.save(self._config.state_dir, state)
-            self._stored = state
+        except OSError as error:
+            # A full disk must not keep a worker from its fallback.
+            logger.error("last_state_not_saved reason=%s", error)  # noqa: TRY400
 
     def _is_glass_broken(self) -> bool:
         return breakglass.is_broken(self._config.state_dir, environment=self._environment)

@@ -63,7 +63,7 @@ class Sender:
     def run(self, stopping: threading.Event) -> None:
         """Deliver until `stopping` is set; what is then left stays in the spool."""
         while not stopping.is_set():
-            match self.attempt():
+            match self._attempt_or_later():
                 case Delivery.IDLE:
                     self._is_awaited.wait(timeout=1.0)
                     self._is_awaited.clear()
@@ -73,6 +73,14 @@ class Sender:
                     stopping.wait(self._retry_after_s or self._backoff.next_s())
                 case Delivery.DELIVERED | Delivery.NARROWED | Delivery.SET_ASIDE:
                     self._backoff.reset()
+
+    def _attempt_or_later(self) -> Delivery:
+        try:
+            return self.attempt()
+        except OSError as error:
+            # The disk is full: what was delivered is delivered again when the cursor can move.
+            logger.error("delivery_postponed reason=%s", error)  # noqa: TRY400
+            return Delivery.LATER
 
     def attempt(self) -> Delivery:
         """Post the oldest undelivered records once and draw the consequence."""

@@ -172,7 +172,15 @@ class Session:
         """End the session and put its last record in the spool; a second end changes nothing.
 
         A session that completed while its viewer's socket set the pace is `viewer_limited`.
+
+        Raises: OSError if the disk takes no record; the next life then closes it as lost.
         """
+        try:
+            return self._end(outcome, reason=reason, detail=detail)
+        finally:
+            self._host.on_session_ended(self)
+
+    def _end(self, outcome: Outcome, *, reason: Reason | None, detail: str) -> SessionEnded:
         with self._lock:
             if self._ended is not None:
                 return self._ended
@@ -193,7 +201,6 @@ class Session:
             assert isinstance(record, SessionEnded), "an event has one type of record"
             self._ended = record
         logger.info("session_ended session=%s outcome=%s reason=%s", self.id, outcome, reason)
-        self._host.on_session_ended(self)
         return record
 
     def _pending_wait_s(self) -> float:

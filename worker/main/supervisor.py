@@ -13,7 +13,7 @@ from collections.abc import Callable
 from controlplane.contract.records import LengthBytes
 from controlplane.contract.vocabulary import Reason
 from worker.agent.agent import Agent, NotAdmittingError
-from worker.agent.intent import Wanted
+from worker.agent.intent import Cause, Wanted
 from worker.agent.retry import Backoff
 from worker.agent.spool import SpoolFullError
 from worker.engine.api import Effective, Engine, Event, Fault, FlagsRefused
@@ -90,7 +90,8 @@ class Supervisor:
                 session_id=request.session,
                 is_synthetic=request.is_synthetic,
             )
-        except (NotAdmittingError, SpoolFullError) as error:
+        except (NotAdmittingError, SpoolFullError, OSError) as error:
+            # What cannot be recorded is not served.
             raise Refusal(RefusalCode.NOT_ADMITTING, str(error)) from error
         except ValueError as error:
             raise Refusal(RefusalCode.BAD_REQUEST, str(error)) from error
@@ -187,6 +188,9 @@ class Supervisor:
     def _on_fault(self, fault: Fault) -> None:
         """Go to the fallback and bring up a new group, without asking anyone."""
         self._is_up = False
+        if self._clock() - self._up_since > HEALTHY_AFTER_S:
+            self._num_faults_in_row = 0
+            self._backoff.reset()
         self._num_faults_in_row += 1
         # The trip before the session ends: it looks up the session's experiment.
         self._agent.trip(
@@ -203,18 +207,14 @@ class Supervisor:
     def _on_start_failed(self, wanted: Wanted, error: Exception) -> None:
         self._num_faults_in_row += 1
         logger.error("engine_start_failed generation=%d reason=%s", wanted.generation, error)
-        self._agent.trip(Reason.RANK_DIED, flags=wanted.flags, detail=str(error))
+        # At the fallback there is nothing left to flee from, and once told is enough.
+        if wanted.cause is not Cause.BREAKER_OPEN:
+            self._agent.trip(Reason.RANK_DIED, flags=wanted.flags, detail=str(error))
 
     async def _wait_before_restart(self) -> None:
         """Not at all before the first restart; longer and longer while faults follow each other."""
-        if self._is_healthy_since_long():
-            self._num_faults_in_row = 1
-            self._backoff.reset()
         if self._num_faults_in_row > 1:
             await asyncio.sleep(self._backoff.next_s())
-
-    def _is_healthy_since_long(self) -> bool:
-        return self._has_started and self._clock() - self._up_since > HEALTHY_AFTER_S
 
     async def _write_process_window(self) -> None:
         memory = await self._engine.memory()

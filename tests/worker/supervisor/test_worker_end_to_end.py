@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.contract import vocabulary
 from controlplane.contract.messages import DesiredState
 from controlplane.contract.vocabulary import Outcome, Reason
 from tests.worker import control_plane as planes
@@ -30,6 +31,13 @@ def plane() -> Iterator[ControlPlaneOfTests]:
 def view(worker: WorkerProcess, *, seconds: float = 1.0, num_sessions: int = 1) -> Summary:
     plan = Plan(num_sessions=num_sessions, seconds=seconds, lengths=[16], patience_s=30)
     return asyncio.run(drive.drive(worker.url, plan))
+
+
+def session_of(arm: str, number: int) -> str:
+    """A name that draws `arm` in the experiment below."""
+    shares = [("canary", 0.5), ("control", 0.5)]
+    names = (f"session-{number}-{attempt}" for attempt in range(100))
+    return next(n for n in names if vocabulary.drawn_arm(n, salt="s-1", shares=shares) == arm)
 
 
 async def view_while(worker: WorkerProcess, act: Any, *, seconds: float) -> Seen:
@@ -65,6 +73,29 @@ def test_worker_and_viewer_agree_and_a_flip_takes_effect_in_mid_session(
     assert abs(ended.num_frames - seen.num_frames) <= 4
     assert abs(ended.streamed_s - seen.streamed_s) < 4 / 24
     assert plane.registrations[0].address.startswith("ws://127.0.0.1:")
+
+
+def test_sessions_of_an_experiment_run_what_they_drew_on_the_real_engine(
+    plane: ControlPlaneOfTests, tmp_path: Path
+) -> None:
+    """Arms change between sessions within one generation, and cost no step of the next one."""
+    arms = [
+        {"name": "canary", "share": 0.5, "flags": FAST},
+        {"name": "control", "share": 0.5, "flags": FALLBACK},
+    ]
+    plane.want(experiment={"canary": "c-1", "salt": "s-1", "arms": arms}, lease_s=60)
+    names = [session_of("canary", 1), session_of("control", 2), session_of("canary", 3)]
+    with running_worker(tmp_path / "w1", url=plane.url) as worker:
+        plane.wait_for(lambda: any(e.generation == 6 for e in plane.effectives))
+        view(worker, seconds=0.2)
+        for name in names:
+            ask = Ask(first_forward_length=16, seed=1, seconds=0.5, session=name)
+            asyncio.run(watch(worker.url, ask))
+        plane.wait_for(lambda: len(plane.ended()) == 4)
+    ended = plane.ended()
+    assert [record.arm for record in ended[1:]] == ["canary", "control", "canary"]
+    assert [record.num_non_compliant_steps for record in ended] == [0] * 4
+    assert all(e.generation == 6 for e in plane.effectives[1:])
 
 
 def test_a_killed_rank_fails_its_session_and_the_next_is_healthy_on_the_fallback(
