@@ -3,7 +3,6 @@
 Nothing else constructs an adapter. `create` is for tests and servers, `serve` for the command line.
 """
 
-import asyncio
 import json
 import os
 import random
@@ -17,12 +16,11 @@ from pathlib import Path
 
 import anyio.to_thread
 import structlog
-import uvicorn
 from fastapi import FastAPI
 
 from controlplane import assets, telemetry
 from controlplane import settings as settings_module
-from controlplane.api import problems
+from controlplane.api import problems, server
 from controlplane.api.context import Context
 from controlplane.api.limits import BodyLimit, HostAllowList, SafeHeaders
 from controlplane.api.routes import (
@@ -52,8 +50,6 @@ ADMIN_TOKEN_FILE = "admin.token"  # noqa: S105 - the name of a file, not a token
 ADDRESS_FILE = "address.json"
 CATALOGUE_FILE = "flags.yaml"
 SECRET_BYTES = 32
-# Held calls are answered at once when the process stops; this is for what else is in flight.
-GRACE_S = 5
 # A worker that was silent for so long has lost its sessions.
 LOST_AFTER = timedelta(minutes=2)
 ROUTERS = (
@@ -130,34 +126,11 @@ def serve(settings: Settings) -> None:
         log.warning("setting_ignored", variable=name, reason="nothing reads it")
     database = opened(settings)
     # Before anything is written: a second process on the same file must leave it alone.
-    with database.guard_single_writer(), _listening(settings) as listener:
+    with database.guard_single_writer():
         parts = assemble(settings, database=database)
-        config = uvicorn.Config(
-            parts.app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            ws="none",
-            lifespan="on",
-            timeout_graceful_shutdown=GRACE_S,
-        )
-        _Server(config, signals=parts.context.signals).run(sockets=[listener])
+        with _listening(settings) as listener:
+            server.answer(parts.app, listener, signals=parts.context.signals)
         log.info("server_stopped")
-
-
-class _Server(uvicorn.Server):
-    """Lets go of held calls before it waits for what is in flight."""
-
-    def __init__(self, config: uvicorn.Config, *, signals: Signals) -> None:
-        super().__init__(config)
-        self._signals = signals
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop, held calls first."""
-        self._signals.close()
-        await asyncio.sleep(0)  # lets the held calls see it
-        await super().shutdown(sockets)
 
 
 @contextmanager
@@ -166,8 +139,8 @@ def _listening(settings: Settings) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     path = settings.state_path / ADDRESS_FILE
     with socket.create_server((settings.host, settings.port), family=family) as listener:
+        url = server.url_of(listener)
         host, port = listener.getsockname()[:2]
-        url = f"http://[{host}]:{port}" if family is socket.AF_INET6 else f"http://{host}:{port}"
         address = {"url": url, "host": host, "port": port, "process": os.getpid()}
         _write(path, json.dumps(address), mode=0o644)
         log.info("server_started", url=url)

@@ -76,7 +76,11 @@ def _refused(_request: Request, error: Exception) -> JSONResponse:
     status = status_of(error)
     members: dict[str, object] = {}
     if isinstance(error, errors.InvalidValueError):
-        members = {"key": error.key, "value": shown(error.value), "allowed": error.allowed}
+        members = {
+            "key": shown(error.key),
+            "value": shown(error.value),
+            "allowed": _clean(error.allowed),
+        }
     elif isinstance(error, errors.NotFoundError):
         members = {"kind": error.kind, "name": shown(error.name)}
     return _problem(status, _clean(str(error)), members)
