@@ -20,9 +20,24 @@ def weekly(session: Session) -> None:
     if session.as_json:
         output.write_json(rows)
         return
-    columns = sorted({column for row in rows for column in row})
     output.write_table(
-        columns,
-        [[row.get(column) for column in columns] for row in rows],
+        ("week", "fleet", "flags", "sessions", "slow", "very slow", "failed"),
+        [
+            (
+                row["week"],
+                row["fleet"],
+                "mixed" if row["is_mixed"] else row["flags"],
+                row["num_sessions"],
+                _share(row["num_slow"], row["num_rated"]),
+                _share(row["num_very_slow"], row["num_rated"]),
+                _share(row["num_failed"], row["num_sessions"]),
+            )
+            for row in rows
+        ],
         empty="no session has ended yet",
     )
+
+
+def _share(number: int, total: int) -> str:
+    """A count and its share; never added to another: they have different totals."""
+    return f"{number} ({100 * number / total:.2f} %)" if total else output.MISSING
