@@ -70,7 +70,7 @@ def test_a_fleet_is_adopted_put_to_work_stopped_and_lifted(shell: Shell) -> None
     assert shell.json("stop-the-line", "live", *WHY)["stopped_reason"] == "end to end"
     assert "end to end" in shell.run("fleet", "show", "live").stdout
     assert shell.json("lift", "live", *WHY)["stopped_reason"] is None
-    assert [fleet["name"] for fleet in shell.json("fleet", "list")] == ["live"]
+    assert "live" in {fleet["name"] for fleet in shell.json("fleet", "list")}
     assert shell.json("worker", "list", "live") == []
 
 
