@@ -20,14 +20,13 @@ from typing import Any
 
 from controlplane.contract.messages import DesiredState, RankReport, Registration
 from controlplane.contract.vocabulary import EventName, Reason
-from worker.agent import breakglass, folder, identity, laststate, recovery
+from worker.agent import breakglass, facts, folder, identity, laststate, recovery
 from worker.agent.config import AgentConfig
 from worker.agent.control import ControlPlane, HttpControlPlane
 from worker.agent.desired import DesiredWatch
 from worker.agent.facts import Facts
 from worker.agent.identity import Identity
 from worker.agent.intent import Draw, Flags, Intent, Wanted
-from worker.agent.laststate import LastState
 from worker.agent.records import Ledger
 from worker.agent.reports import Reports
 from worker.agent.sender import Delivery, Sender
@@ -144,11 +143,6 @@ class Agent:
         with self._lock:
             accepted = self._intent.accepted
             return self._is_draining or (accepted is not None and accepted.is_draining)
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether the control plane answered the last call."""
-        return self._watch.is_connected
 
     # What a server tells.
 
@@ -292,15 +286,12 @@ class Agent:
 
     def registration(self) -> Registration:
         """This life, as it stands now."""
-        return Registration(
-            fleet=self._identity.fleet,
-            worker=self._identity.worker,
-            incarnation=self.incarnation,
-            hardware=self._identity.hardware,
+        return facts.registration(
+            self._identity,
             stack=self._stack,
             generation=self._intent.generation,
-            flags=dict(self.effective_flags()),
-            capabilities={flag: list(known) for flag, known in self._config.capabilities.items()},
+            flags=self.effective_flags(),
+            capabilities=self._config.capabilities,
             address=self._address,
         )
 
@@ -311,9 +302,9 @@ class Agent:
             refused = self._intent.accept(state, now=self._clock())
             self._heard_generation = max(state.generation, self._heard_generation or 0)
             after = max(self._heard_generation, self._intent.generation)
-        if refused and is_news:
+        if is_news and refused:
             self.report_refused(refused, generation=state.generation)
-        if not refused and is_news:
+        elif is_news:
             logger.info("desired_state_accepted generation=%d", state.generation)
         self._refresh()
         return after
@@ -383,7 +374,7 @@ class Agent:
         return taken
 
     def _save(self) -> None:
-        state: LastState = self._intent.last_state
+        state = self._intent.last_state
         if state == self._stored:
             return
         self._stored = state

@@ -55,13 +55,7 @@ class DesiredWatch:
         # Short at the longest: after an outage nobody wants to wait for workers to notice.
         self._backoff = Backoff(randomness, limit_s=5.0)
         self._after: int | None = None  # None: not registered
-        self._is_connected = False
         self._has_told_failure = False
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether the last call was answered."""
-        return self._is_connected
 
     def run(self, stopping: threading.Event) -> None:
         """Ask until `stopping` is set or another life of this worker has registered."""
@@ -98,9 +92,7 @@ class DesiredWatch:
         if not self._has_told_failure:
             logger.warning("control_plane_missed reason=%s", error)
         self._has_told_failure = True
-        self._is_connected = False
 
     def _note_success(self) -> None:
-        self._is_connected = True
         self._has_told_failure = False
         self._backoff.reset()

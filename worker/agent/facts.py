@@ -5,9 +5,10 @@ import random
 from collections.abc import Mapping, Sequence
 
 from controlplane.contract import vocabulary
-from controlplane.contract.messages import BreakerTrip, EffectiveReport, RankReport
+from controlplane.contract.messages import BreakerTrip, EffectiveReport, RankReport, Registration
 from controlplane.contract.vocabulary import Reason
-from worker.agent import identity
+from worker.agent import identity as ids
+from worker.agent.identity import Identity
 from worker.agent.intent import Cause, Draw, Flags
 from worker.agent.reports import Reports
 
@@ -15,6 +16,29 @@ from worker.agent.reports import Reports
 MAX_TEXT = 1000
 
 logger = logging.getLogger(__name__)
+
+
+def registration(
+    identity: Identity,
+    *,
+    stack: Mapping[str, str],
+    generation: int,
+    flags: Flags,
+    capabilities: Mapping[str, Sequence[str]],
+    address: str,
+) -> Registration:
+    """One life of a worker as it stands."""
+    return Registration(
+        fleet=identity.fleet,
+        worker=identity.worker,
+        incarnation=identity.incarnation,
+        hardware=identity.hardware,
+        stack=dict(stack),
+        generation=generation,
+        flags=dict(flags),
+        capabilities={flag: list(variants) for flag, variants in capabilities.items()},
+        address=address,
+    )
 
 
 class Facts:
@@ -96,7 +120,7 @@ class Facts:
         logger.error("breaker_tripped reason=%s rank=%s session=%s", reason, rank, session)
         trip = BreakerTrip(
             incarnation=self._incarnation,
-            trip=identity.new_id(self._randomness),
+            trip=ids.new_id(self._randomness),
             reason=reason,
             flags=dict(flags),
             generation=generation,
