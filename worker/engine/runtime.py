@@ -58,7 +58,11 @@ class Runtime:
             timeout_s=config.group_timeout_s,
         )
         slots = SlotPlace(
-            memory=ends.slots, rank=ends.index, num_ranks=config.num_ranks, bells=ends.bells
+            memory=ends.slots,
+            rank=ends.index,
+            num_ranks=config.num_ranks,
+            bells=ends.bells,
+            timeout_s=config.group_timeout_s,
         )
         self._switch = ReduceSwitch(ReducePlace(line=line, slots=slots, config=config))
         self._transformer = Transformer(config.model, rank=ends.index, num_ranks=config.num_ranks)

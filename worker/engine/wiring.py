@@ -8,7 +8,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from worker.parallel import channel
+from worker.parallel import bell, channel
+from worker.parallel.bell import Bell
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class Ends:
     slots: int
     rendezvous: int
     plans: dict[int, socket.socket] = field(default_factory=dict)  # leader: by follower; else {0}
-    bells: dict[int, socket.socket] = field(default_factory=dict)  # by other rank
+    bells: dict[int, Bell] = field(default_factory=dict)  # by other rank
     latents: socket.socket | None = None  # rank 0 and the decoder
 
     @property
@@ -33,11 +34,16 @@ class Ends:
         """How logs, errors and `pids` call this process."""
         return name(self.index, num_ranks=self.num_ranks)
 
-    def sockets(self) -> set[int]:
-        """File descriptors of every socket that belongs to this process."""
-        own = {self.supervisor, *self.plans.values(), *self.bells.values()}
-        own |= {self.latents} if self.latents else set()
-        return {end.fileno() for end in own}
+    def sockets(self) -> list[socket.socket]:
+        """Every socket that belongs to this process."""
+        own = [self.supervisor, *self.plans.values()]
+        return [*own, self.latents] if self.latents else own
+
+    def links(self) -> set[int]:
+        """File descriptors of every socket and doorbell that belongs to this process."""
+        rung = {own.rung for own in self.bells.values()}
+        heard = {own.heard for own in self.bells.values()}
+        return {end.fileno() for end in self.sockets()} | rung | heard
 
 
 def name(index: int, *, num_ranks: int) -> str:
@@ -52,8 +58,8 @@ def connected(
 
     The slots and the rendezvous are memory files without a name: nothing is left on a disk.
     """
-    slots = os.memfd_create("steadyframe-slots")
-    os.ftruncate(slots, slot_bytes)
+    slot_memory = os.memfd_create("steadyframe-slots")
+    os.ftruncate(slot_memory, slot_bytes)
     rendezvous = os.memfd_create("steadyframe-rendezvous")
     group = tuple(
         Ends(
@@ -61,7 +67,7 @@ def connected(
             num_ranks=num_ranks,
             supervisor=supervisor[index],
             board=board,
-            slots=slots,
+            slots=slot_memory,
             rendezvous=rendezvous,
         )
         for index in range(num_ranks + 1)
@@ -70,7 +76,7 @@ def connected(
         group[0].plans[rank], group[rank].plans[0] = channel.pair()
     for low in range(num_ranks):
         for high in range(low + 1, num_ranks):
-            group[low].bells[high], group[high].bells[low] = channel.pair()
+            group[low].bells[high], group[high].bells[low] = bell.pair()
     group[0].latents, group[num_ranks].latents = channel.pair()
     return group
 
@@ -80,7 +86,7 @@ def close_all(group: tuple[Ends, ...]) -> None:
     first = group[0]
     for memory in (first.board, first.slots, first.rendezvous):
         os.close(memory)
-    for fileno in set().union(*(ends.sockets() for ends in group)):
+    for fileno in set().union(*(ends.links() for ends in group)):
         os.close(fileno)
     for ends in group:
         _forget(ends)
@@ -88,7 +94,7 @@ def close_all(group: tuple[Ends, ...]) -> None:
 
 def keep_only(own: Ends, group: tuple[Ends, ...]) -> None:
     """In a forked process: close the ends that belong to the others."""
-    theirs = set().union(*(ends.sockets() for ends in group)) - own.sockets()
+    theirs = set().union(*(ends.links() for ends in group)) - own.links()
     for fileno in theirs:
         os.close(fileno)
     for ends in group:
@@ -98,6 +104,5 @@ def keep_only(own: Ends, group: tuple[Ends, ...]) -> None:
 
 def _forget(ends: Ends) -> None:
     """Keep the socket objects from closing a number that may have been given away again."""
-    own = [ends.supervisor, *ends.plans.values(), *ends.bells.values()]
-    for end in [*own, ends.latents] if ends.latents else own:
+    for end in ends.sockets():
         end.detach()

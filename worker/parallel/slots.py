@@ -1,23 +1,28 @@
-"""Partial sums exchanged through shared-memory slots, with a doorbell of one byte for each peer.
+"""Partial sums exchanged through shared-memory slots, with a doorbell for each pair of ranks.
 
 The CPU's twin of symmetric memory. Two slots a rank are enough: a rank that has heard the doorbell
 of call n + 1 knows that the peer has finished reading call n, so its slot of call n is free again.
 """
 
 import mmap
-import socket
+import os
+import select
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from worker.parallel.bell import Bell
 from worker.parallel.channel import PeerLostError
 from worker.parallel.plan import PlanError
 
 _SLOTS_PER_RANK = 2
 _FLOAT_BYTES = 4
-_PAGE_BYTES = mmap.PAGESIZE
+# The number of the call comes before the floats, on a cache line of its own.
+_NUMBER = struct.Struct("<Q")
+_NUMBER_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +32,8 @@ class SlotPlace:
     memory: int  # file descriptor shared by all ranks
     rank: int
     num_ranks: int
-    bells: Mapping[int, socket.socket]  # one for each other rank
+    bells: Mapping[int, Bell]  # one for each other rank
+    timeout_s: float
 
 
 def size_bytes(*, num_floats: int, num_ranks: int) -> int:
@@ -40,30 +46,37 @@ class SlotExchange:
 
     def __init__(self, place: SlotPlace, *, num_floats: int) -> None:
         """Map the slots. Raises: OSError if there is no memory for the mapping."""
-        self._rank = place.rank
-        self._bells = tuple(place.bells[peer] for peer in sorted(place.bells))
+        self._place = place
         self._num_floats = num_floats
         self._num_calls = 0
+        self._slot_bytes = _slot_bytes(num_floats)
         self.num_bytes = size_bytes(num_floats=num_floats, num_ranks=place.num_ranks)
         self._memory = mmap.mmap(place.memory, self.num_bytes)
-        self._slots = _mapped(self._memory, place.num_ranks, num_floats)
+        self._slots = tuple(
+            tuple(self._mapped(parity, rank) for rank in range(place.num_ranks))
+            for parity in range(_SLOTS_PER_RANK)
+        )
+        self._polls = {rank: _polling(bell) for rank, bell in place.bells.items()}
 
     def sum_(self, partial: Tensor) -> Tensor:
         """Replace `partial` by its sum over all ranks, added in the order of the ranks.
 
         Returns: `partial`, the same bits on every rank.
-        Raises: PeerLostError if a peer has died or is late; PlanError if it is at another call.
+        Raises: PeerLostError if a peer is late; PlanError if it is at another call.
         """
         flat = partial.view(-1)
         assert flat.numel() <= self._num_floats, "the tensor is larger than a slot"
-        slots = self._slots[self._num_calls % _SLOTS_PER_RANK]
-        slots[self._rank][: flat.numel()].copy_(flat)
-        self._ring_and_wait()
+        self._num_calls += 1
+        parity = self._num_calls % _SLOTS_PER_RANK
+        slots = tuple(slot[: flat.numel()] for slot in self._slots[parity])
+        slots[self._place.rank].copy_(flat)
+        self._ring(parity)
+        self._wait(parity)
         if len(slots) == 1:
             return partial
-        torch.add(slots[0][: flat.numel()], slots[1][: flat.numel()], out=flat)
+        torch.add(slots[0], slots[1], out=flat)
         for slot in slots[2:]:
-            flat.add_(slot[: flat.numel()])
+            flat.add_(slot)
         return partial
 
     def close(self) -> None:
@@ -73,39 +86,41 @@ class SlotExchange:
         self._memory.madvise(mmap.MADV_REMOVE)
         self._memory.close()
 
-    def _ring_and_wait(self) -> None:
-        number = self._num_calls % 256
-        self._num_calls += 1
-        try:
-            for bell in self._bells:
-                bell.send(bytes((number,)))
-            heard = [bell.recv(1) for bell in self._bells]
-        except OSError as error:
-            message = f"a peer does not answer the doorbell: {error}"
-            raise PeerLostError(message) from error
-        if b"" in heard:
-            message = "a peer has closed its doorbell"
-            raise PeerLostError(message)
-        if any(byte[0] != number for byte in heard):
-            message = f"a peer is at another all-reduce than {number} (modulo 256)"
-            raise PlanError(message)
+    def _ring(self, parity: int) -> None:
+        at = self._at(parity, self._place.rank)
+        _NUMBER.pack_into(self._memory, at, self._num_calls)
+        for bell in self._place.bells.values():
+            os.eventfd_write(bell.rung, 1)
+
+    def _wait(self, parity: int) -> None:
+        for rank, bell in self._place.bells.items():
+            if not self._polls[rank].poll(self._place.timeout_s * 1000):
+                message = f"rank {rank} did not come to an all-reduce in {self._place.timeout_s} s"
+                raise PeerLostError(message)
+            os.eventfd_read(bell.heard)
+            (number,) = _NUMBER.unpack_from(self._memory, self._at(parity, rank))
+            if number != self._num_calls:
+                message = f"rank {rank} is at all-reduce {number}, not {self._num_calls}"
+                raise PlanError(message)
+
+    def _at(self, parity: int, rank: int) -> int:
+        return (parity * self._place.num_ranks + rank) * self._slot_bytes
+
+    def _mapped(self, parity: int, rank: int) -> Tensor:
+        return torch.frombuffer(
+            self._memory,
+            dtype=torch.float32,
+            count=self._num_floats,
+            offset=self._at(parity, rank) + _NUMBER_BYTES,
+        )
 
 
 def _slot_bytes(num_floats: int) -> int:
-    return -(-num_floats * _FLOAT_BYTES // _PAGE_BYTES) * _PAGE_BYTES
+    num_pages = -(-(_NUMBER_BYTES + num_floats * _FLOAT_BYTES) // mmap.PAGESIZE)
+    return num_pages * mmap.PAGESIZE
 
 
-def _mapped(memory: mmap.mmap, num_ranks: int, num_floats: int) -> tuple[tuple[Tensor, ...], ...]:
-    slot_bytes = _slot_bytes(num_floats)
-    return tuple(
-        tuple(
-            torch.frombuffer(
-                memory,
-                dtype=torch.float32,
-                count=num_floats,
-                offset=(parity * num_ranks + rank) * slot_bytes,
-            )
-            for rank in range(num_ranks)
-        )
-        for parity in range(_SLOTS_PER_RANK)
-    )
+def _polling(bell: Bell) -> select.poll:
+    poll = select.poll()
+    poll.register(bell.heard, select.POLLIN)
+    return poll
