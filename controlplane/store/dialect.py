@@ -140,8 +140,10 @@ def insert_new(
 
 def lock_row(conn: Connection, statement: Select[Any], *, of: Table | None = None) -> Select[Any]:
     """`statement`, holding what it finds until the transaction ends; of a join, rows of `of`."""
-    # On SQLite the whole file is held by BEGIN IMMEDIATE.
-    return statement.with_for_update(of=of) if conn.dialect.name == POSTGRESQL else statement
+    if conn.dialect.name != POSTGRESQL:
+        return statement  # BEGIN IMMEDIATE holds the whole file
+    # FOR NO KEY UPDATE: two of these wait for each other, a foreign key to the row does not.
+    return statement.with_for_update(of=of, key_share=True)
 
 
 def serialise(conn: Connection, name: str) -> None:

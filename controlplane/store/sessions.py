@@ -11,6 +11,7 @@ from controlplane.contract.records import Segment
 from controlplane.store import dialect, rollups, session_row
 from controlplane.store.evidence_tables import live_sessions, session_segments, sessions
 from controlplane.store.session_row import LiveSession
+from controlplane.store.tables import incarnations, workers
 
 _CLOSED_COLUMNS = tuple(
     column.name for column in sessions.c if column.name not in ("week", "is_mixed")
@@ -59,8 +60,11 @@ def put(
 
 def close_lost(conn: Connection, *, incarnation: str, now: datetime) -> int:
     """Mark the open sessions of an incarnation as lost, which is a failure. Returns how many."""
+    # Ingest holds the worker while it merges, so an end that is being taken in is not lost as well.
+    its = select(workers.c.id).join(incarnations).where(incarnations.c.id == incarnation)
+    conn.execute(dialect.lock_row(conn, its, of=workers))
     is_open = (live_sessions.c.incarnation == incarnation) & live_sessions.c.outcome.is_(None)
-    rows = conn.execute(dialect.lock_row(conn, select(live_sessions).where(is_open)))
+    rows = conn.execute(select(live_sessions).where(is_open))
     lost = [session_row.lost(session_row.from_row(row), now=now) for row in rows]
     put(conn, lost, ended={session.id: () for session in lost})
     return len(lost)

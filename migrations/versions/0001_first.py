@@ -485,6 +485,9 @@ def upgrade() -> None:  # noqa: PLR0915 - one statement a table
         sa.Column("contained_at", MOMENT, nullable=True),
         sa.Column("verified_at", MOMENT, nullable=True),
         sa.Column("quarantined_at", MOMENT, nullable=True),
+        sa.CheckConstraint(
+            "flag_bytes_before >= 0", name=op.f("ck_canary_workers_flag_bytes_before_counts")
+        ),
         sa.ForeignKeyConstraint(
             ["canary_id"], ["canaries.id"], name=op.f("fk_canary_workers_canary_id")
         ),
