@@ -1,6 +1,5 @@
 """The four scenes of the demo, each with the end it must have."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -38,10 +37,6 @@ def adopted(show: Show) -> SceneResult:
     if not sessions:
         problems.append("no session ended")
     lowest = story.lowest_fps(sessions)
-    if any(session.is_harmed for session in sessions):
-        # Nothing is on trial yet, so it is not a kernel that is slow.
-        load, num_cores = os.getloadavg()[0], os.cpu_count()
-        problems.append(f"this machine is too busy: load {load:.1f} on {num_cores} cores")
     reason = f"{len(sessions)} sessions, lowest {story.fps_text(lowest)} fps on {FALLBACK}"
     return began.result("1 adopt", outcome="holds", reason=reason, problems=problems, exposed=())
 

@@ -1,5 +1,6 @@
 """The demo's result: a table for a person, JSON for `make bench`."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -53,6 +54,8 @@ def write(summary: Summary) -> None:
         f" at most {summary.peak_memory_bytes // _MIB} MiB of memory,"
         f" lowest healthy session {fps_text(summary.lowest_healthy_fps)} fps"
     )
+    if not summary.is_as_expected and (busy := _busy_text()):
+        out.print(busy)
     out.print(_closing(summary.scenes, is_as_expected=summary.is_as_expected), style="bold")
 
 
@@ -60,6 +63,17 @@ def _closing(scenes: Sequence[SceneResult], *, is_as_expected: bool) -> str:
     if is_as_expected:
         return f"all {len(scenes)} scenes ended as they must"
     return "the demo FAILED: not every scene ended as it must"
+
+
+def _busy_text() -> str:
+    """What may be behind frames that came late, if the machine has more to do than the demo."""
+    load, num_cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load <= num_cores:
+        return ""
+    return (
+        f"the machine is busy (load {load:.1f} on {num_cores} cores): late frames may come from"
+        " what else runs here; try again when it is quieter"
+    )
 
 
 def _row(scene: SceneResult) -> tuple[str, ...]:
