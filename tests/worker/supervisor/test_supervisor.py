@@ -217,6 +217,26 @@ def test_an_engine_that_does_not_start_is_tried_again_at_the_fallback(tmp_path: 
     assert subject.plane.trips[0].detail == "rank 1: no memory"
 
 
+def test_an_engine_that_never_starts_is_one_trip_and_longer_and_longer_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the machine nor the control plane is kept busy with it."""
+    monkeypatch.setattr("worker.main.supervisor.FIRST_RESTART_WAIT_S", 0.001)
+    with build.agent(tmp_path) as before:
+        before.on_desired(desired(6, FAST))
+
+    async def scenario() -> Worker:
+        async with worker(tmp_path, engine=FakeEngine(num_failing_starts=4)) as subject:
+            pass
+        return subject
+
+    subject = asyncio.run(scenario())
+    assert subject.engine.launches == [FAST, *[FALLBACK] * 4]
+    assert len(subject.plane.trips) == 1
+    # Three waits have been taken, so the next is drawn from below eight times the first.
+    assert subject.supervisor._backoff.next_s() >= 0.004
+
+
 def test_a_drain_by_the_control_plane_ends_the_session_as_completed(tmp_path: Path) -> None:
     """And undone, the worker serves again."""
 
