@@ -181,7 +181,7 @@ def _application(context: Context, loop: Loop) -> FastAPI:
         default=settings.max_body_bytes,
         by_prefix=dict.fromkeys(_TELEMETRY_PATHS, settings.max_telemetry_bytes),
     )
-    app.add_middleware(HostAllowList, allowed=settings.allowed_hosts)
+    app.add_middleware(HostAllowList, allowed=(settings.host, *settings.allowed_hosts))
     app.add_middleware(SafeHeaders)
     return app
 

@@ -43,6 +43,10 @@ class TooLargeError(errors.DomainError):
     """The body is larger than this route takes."""
 
 
+class BusyError(errors.DomainError):
+    """It could not be done just now; the same request may be sent again."""
+
+
 # First match wins, so the special comes before the general.
 STATUSES: Sequence[tuple[type[errors.DomainError], HTTPStatus]] = (
     (UnauthenticatedError, HTTPStatus.UNAUTHORIZED),
@@ -50,12 +54,16 @@ STATUSES: Sequence[tuple[type[errors.DomainError], HTTPStatus]] = (
     (UnsupportedError, HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
     (MalformedError, HTTPStatus.BAD_REQUEST),
     (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (BusyError, HTTPStatus.SERVICE_UNAVAILABLE),
     (errors.NotFoundError, HTTPStatus.NOT_FOUND),
     (errors.InvalidValueError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (errors.ConflictError, HTTPStatus.CONFLICT),
     (errors.DomainError, HTTPStatus.CONFLICT),
 )
-_HEADERS = {HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"}}
+_HEADERS = {
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": "Bearer"},
+    HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
+}
 
 
 def install(app: FastAPI) -> None:

@@ -1,6 +1,5 @@
 """Fleets: taken in, let act, stopped and let go on."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from controlplane.domain.fleet import Fleet, Mode
@@ -8,7 +7,8 @@ from controlplane.services import effects
 from controlplane.services.change import Act, Change
 from controlplane.store import audit as audit_store
 from controlplane.store import fleets as fleet_store
-from controlplane.store import workers as worker_store
+from controlplane.store import queries
+from controlplane.store.queries import FleetRow
 from controlplane.store.transaction import Connection
 
 
@@ -74,18 +74,19 @@ def lift(conn: Connection, name: str, *, act: Act) -> Change:
     return _saved(conn, lifted, "fleet.line_lifted", sentence, act=act)
 
 
-def show(conn: Connection, name: str) -> Mapping[str, object]:
-    """One fleet with the number of its workers.
+def show(conn: Connection, name: str) -> FleetRow:
+    """One fleet at a glance.
 
     Raises:
         NotFoundError: no fleet of that name.
     """
-    return _shown(conn, fleet_store.get(conn, name))
+    fleet_store.get(conn, name)
+    return next(row for row in queries.fleet_rows(conn) if row.name == name)
 
 
-def list_all(conn: Connection) -> tuple[Mapping[str, object], ...]:
+def list_all(conn: Connection) -> tuple[FleetRow, ...]:
     """Every fleet, by name."""
-    return tuple(_shown(conn, fleet) for fleet in fleet_store.list_all(conn))
+    return queries.fleet_rows(conn)
 
 
 def _saved(conn: Connection, fleet: Fleet, action: str, sentence: str, *, act: Act) -> Change:
@@ -109,15 +110,3 @@ def _audit(conn: Connection, fleet: Fleet, action: str, *, act: Act) -> None:
         detail={"mode": fleet.mode.value, "stopped": fleet.stopped_reason is not None},
         now=act.now,
     )
-
-
-def _shown(conn: Connection, fleet: Fleet) -> Mapping[str, object]:
-    num_workers = len(worker_store.in_fleet(conn, fleet=fleet.name))
-    return {
-        "name": fleet.name,
-        "mode": fleet.mode,
-        "promoted": fleet.promoted,
-        "stopped_reason": fleet.stopped_reason,
-        "num_workers": num_workers,
-        "version": fleet.version,
-    }

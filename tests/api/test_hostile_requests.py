@@ -36,6 +36,7 @@ JSON = {"Content-Type": "application/json"}
         b'{"name": "a", "name": "B", "reason": "x"}',
         b"name=a&reason=x",
     ],
+    ids=range(18),
 )
 def test_rubbish_is_refused_as_a_problem(sqlite_plane: ControlPlane, body: bytes) -> None:
     headers = {**sqlite_plane.admin, **JSON}

@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from controlplane.api.routes.workers import NUM_TRIES
+from controlplane.domain.errors import StaleVersionError
+from controlplane.services import workers
 from tests.api.control_plane import FLAG, FLEET, STACK, ControlPlane
 
 DIGEST = "0123456789abcdef"
@@ -222,3 +225,22 @@ def _registration_of(worker: str) -> dict[str, Any]:
         "flags": {FLAG: "nccl"},
         "capabilities": {FLAG: ["nccl"]},
     }
+
+
+def test_a_row_that_others_change_is_not_told_as_superseded(
+    sqlite_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that gets 409 stops for good; one that gets 503 comes back."""
+    sqlite_plane.fleet("w-1")
+    tries = []
+
+    def stale(*_: object, **__: object) -> None:
+        tries.append(1)
+        raise StaleVersionError("worker", "w-1", 3)
+
+    monkeypatch.setattr(workers, "take_effective", stale)
+
+    answer = sqlite_plane.as_worker("w-1", "effective", **_effective(1))
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert len(tries) == NUM_TRIES

@@ -21,7 +21,7 @@ def list_fleets(here: Here, principal: auth.Viewer) -> Any:
     """Every fleet that the token may see, by name."""
     with here.database.read() as conn:
         found = fleets.list_all(conn)
-    return views.whole([one for one in found if principal.fleet in (None, one["name"])])
+    return views.whole([one for one in found if principal.fleet in (None, one.name)])
 
 
 @router.post("", status_code=CREATED)

@@ -3,8 +3,9 @@
 Only the held-open call is `async`; it waits on a signal and reads through the thread pool.
 """
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Annotated, TypeVar
 
 import anyio
 from fastapi import APIRouter, Body, Response
@@ -12,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from controlplane.api import auth, signals
 from controlplane.api.context import Context, Here
+from controlplane.api.problems import BusyError
 from controlplane.api.schemas import (
     EffectiveBody,
     GenerationQuery,
@@ -22,12 +24,17 @@ from controlplane.api.schemas import (
 )
 from controlplane.contract.messages import DesiredState
 from controlplane.domain import errors
+from controlplane.domain.errors import StaleVersionError
 from controlplane.services import workers
+from controlplane.store.transaction import Connection
 
 router = APIRouter(prefix="/v1/fleets/{fleet}/workers/{worker}", tags=["workers"])
 NO_CONTENT = 204
 # A lease that is renewed must reach the worker well before the old one ends.
 LEASE_PART = 3
+LEAST_HOLD_S = 1.0
+NUM_TRIES = 3
+_T = TypeVar("_T")
 
 
 @router.post("/registration", response_model_exclude_none=True)
@@ -41,8 +48,9 @@ def register(
     """Begin one life of a worker's processes."""
     _check_same("fleet", fleet, body.fleet)
     _check_same("worker", worker, body.worker)
-    with here.database.write() as conn:
-        state, woken = workers.register(conn, body, now=here.clock.now(), new_id=here.new_id)
+    state, woken = _written(
+        here, lambda conn, now: workers.register(conn, body, now=now, new_id=here.new_id)
+    )
     _tell(here, woken)
     return state
 
@@ -64,7 +72,8 @@ async def desired(
         while True:  # bounded by `hold_s`
             state = await run_in_threadpool(_state, here, worker_id)
             if state.lease_s is not None:
-                hold_s = min(hold_s, state.lease_s / LEASE_PART)
+                # A lapsed lease is no reason to be asked in a tight loop.
+                hold_s = min(hold_s, max(LEAST_HOLD_S, state.lease_s / LEASE_PART))
             left_s = hold_s - (anyio.current_time() - began_at)
             if state.generation != after or left_s <= 0 or here.signals.is_closed:
                 return state
@@ -80,8 +89,10 @@ def effective(
     _: auth.Worker,
 ) -> None:
     """Take what every rank runs."""
-    with here.database.write() as conn:
-        woken = workers.take_effective(conn, fleet, worker, report=body, now=here.clock.now())
+    woken = _written(
+        here,
+        lambda conn, now: workers.take_effective(conn, fleet, worker, report=body, now=now),
+    )
     _tell(here, woken)
 
 
@@ -94,9 +105,25 @@ def trip(
     _: auth.Worker,
 ) -> None:
     """Take that the worker went to its fallback by itself."""
-    with here.database.write() as conn:
-        woken = workers.take_trip(conn, fleet, worker, trip=body, now=here.clock.now())
+    woken = _written(
+        here, lambda conn, now: workers.take_trip(conn, fleet, worker, trip=body, now=now)
+    )
     _tell(here, woken)
+
+
+def _written(here: Context, work: Callable[[Connection, datetime], _T]) -> _T:
+    """What `work` answers, committed.
+
+    A worker takes 409 for the news that it was superseded and stops for good. So a row that
+    somebody else changed meanwhile is read again, and in the end the worker is asked to come back.
+    """
+    for _ in range(NUM_TRIES):
+        try:
+            with here.database.write() as conn:
+                return work(conn, here.clock.now())
+        except StaleVersionError:
+            continue
+    raise BusyError("others change the same worker: try again")
 
 
 def _tell(here: Context, woken: Iterable[str]) -> None:
