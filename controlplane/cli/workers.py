@@ -128,9 +128,10 @@ def state_of(worker: Mapping[str, Json]) -> str:
         return f"tripped: {trip.get('reason')}"
     if worker.get("is_cordoned"):
         return "cordoned"
-    if worker.get("is_effective"):
-        return "as wanted"
-    return "changing"
+    if worker["effective_generation"] < worker["desired_generation"]:
+        return "changing"
+    # Sessions draw their arm on the worker, so that it runs what its fleet does not.
+    return "as wanted" if worker.get("is_effective") else "in a canary"
 
 
 def _pin_text(pin: Mapping[str, Json]) -> str:

@@ -32,7 +32,6 @@ WORKER = WorkerSeen(
     desired_generation=1,
     is_effective=True,
     is_healthy=True,
-    retained_bytes=0,
 )
 RESULT = SceneResult(title="1 adopt", is_as_expected=True, outcome="holds", reason="", took_s=1.0)
 

@@ -125,19 +125,19 @@ class LiveScreen:
             Text(self._title, style="bold"),
             self._workers(),
             *([canary_view(self._snapshot.canary)] if self._snapshot.canary else []),
-            Text("\n".join(self._events), style="dim", overflow="fold"),
+            # A line each, so that the picture does not jump; the whole text is in the summary.
+            *(Text(each, style="dim", no_wrap=True, overflow="ellipsis") for each in self._events),
         ]
         self._live.update(Group(*parts))
 
     def _workers(self) -> "Table":
-        table = _table("worker", "path", "fps", "memory", "kept", "generation")
+        table = _table("worker", "path", "fps", "memory", "generation")
         for worker in self._snapshot.workers:
             table.add_row(
                 worker.name,
                 path_text(worker),
                 fps_text(self._fps.get(worker.name)),
                 f"{self._memory.get(worker.name, 0) // _MIB} MiB",
-                f"{worker.retained_bytes // _MIB} MiB",
                 _generation_text(worker),
             )
         return table
@@ -169,7 +169,7 @@ def harm_text(session: ViewerSession) -> str:
 
 
 def _generation_text(worker: WorkerSeen) -> str:
-    if worker.is_effective:
+    if worker.generation >= worker.desired_generation:
         return str(worker.generation)
     return f"{worker.generation} -> {worker.desired_generation}"
 

@@ -55,7 +55,6 @@ class WorkerSeen:
     desired_generation: int
     is_effective: bool
     is_healthy: bool  # takes part: no trip, not cordoned, not quarantined
-    retained_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,6 @@ def worker_of(answer: Mapping[str, Json]) -> WorkerSeen:
         is_healthy=not (
             answer.get("trip") or answer.get("is_cordoned") or answer.get("is_quarantined")
         ),
-        retained_bytes=sum(answer.get("flag_bytes", {}).values()),
     )
 
 
