@@ -42,6 +42,7 @@ from controlplane.reconcilers.loop import Loop
 from controlplane.services import bootstrap
 from controlplane.services.change import Act
 from controlplane.settings import Settings
+from controlplane.store import schema
 from controlplane.store.transaction import Database
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -106,6 +107,7 @@ def assemble(
         new_secret=_new_secret,
         signals=signals,
         nudge=loop.nudge if settings.is_reconciling else _nobody,
+        schema=schema.newest(assets.migrations()),
         last_tick_at=lambda: loop.last_tick_at,
         started_at=clock.now(),
         settings=settings,

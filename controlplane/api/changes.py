@@ -14,10 +14,9 @@ from controlplane.api import views
 from controlplane.api.auth import Role, require
 from controlplane.api.context import Context, Here
 from controlplane.api.schemas import Because
-from controlplane.domain import digest
-from controlplane.services.change import Act, Change
+from controlplane.services import change as changes
+from controlplane.services.change import Act, Change, Once
 from controlplane.services.tokens import Principal
-from controlplane.store import idempotency as idempotency_store
 from controlplane.store.transaction import Connection
 
 Work = Callable[[Connection, Act], Change]
@@ -64,21 +63,22 @@ class Changing:
         return JSONResponse({**answer, **change.secret}, status_code=status)
 
     def _made(self, work: Work, act: Act, body: Because) -> tuple[Any, Change | None]:
+        once = self._once(body)
         with self.here.database.write() as conn:
-            if self.key is not None:
-                earlier = idempotency_store.claim(
-                    conn,
-                    key=f"{self.principal.id}:{self.key}",
-                    request_digest=digest.digest([self.call, body.model_dump(mode="json")]),
-                    now=act.now,
-                )
-                if earlier is not None:
-                    return earlier, None
+            earlier = changes.earlier_answer(conn, once, now=act.now) if once else None
+            if earlier is not None:
+                return earlier, None
             change = work(conn, act)
             answer = {**views.plain(change.subject), "effects": list(change.effects)}
-            if self.key is not None:
-                idempotency_store.keep(conn, key=f"{self.principal.id}:{self.key}", response=answer)
+            if once:
+                changes.keep_answer(conn, once, answer)
         return answer, change
+
+    def _once(self, body: Because) -> Once | None:
+        if self.key is None:
+            return None
+        request = [self.call, body.model_dump(mode="json")]
+        return Once(principal=self.principal.id, key=self.key, request=request)
 
     def _rehearsed(self, work: Work, act: Act) -> Change:
         try:

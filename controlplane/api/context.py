@@ -24,6 +24,7 @@ class Context:
     new_secret: Callable[[], str]  # 256 random bits as text that is safe in a header
     signals: Signals
     nudge: Callable[[], None]  # brings the reconcilers' next tick forward
+    schema: str | None  # the newest migration that this release has
     last_tick_at: Callable[[], datetime | None]  # of the reconcilers in this process
     started_at: datetime
     settings: Settings

@@ -152,8 +152,9 @@ def _stack(
         num_there = sum(worker.hardware == hardware for worker in workers)
         raise ConflictError(
             f"{num_eligible} of {num_there} workers on {hardware} may take part in a canary of"
-            f" {what}: without {LEAST_WORKERS} of one stack that know it, are reachable and not"
-            " pinned, tripped or cordoned, there is no control to compare with"
+            f" {what}: without {LEAST_WORKERS} of one stack that know it, are reachable,"
+            " run what they are told and are not pinned, tripped or cordoned, there is no control"
+            " to compare with"
         )
     return stack
 

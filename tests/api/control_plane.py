@@ -102,8 +102,14 @@ class ControlPlane:
         if mode != "observe":
             self.done(f"/v1/fleets/{FLEET}/mode", mode=mode)
         for worker in workers:
-            answer = self.register(worker)
-            assert answer.status_code == 200, answer.text
+            self.join(worker)
+
+    def join(self, worker: str, /, **changes: Any) -> None:
+        """Register a worker, whose ranks then run what it is told."""
+        answer = self.register(worker, **changes)
+        assert answer.status_code == 200, answer.text
+        state = answer.json()
+        self.as_worker(worker, "effective", **effective(worker, state["generation"]))
 
     def logs(self, worker: str, body: bytes, **headers: str) -> httpx.Response:
         """What a worker gets when it sends OTLP logs."""
@@ -142,6 +148,18 @@ def registration(worker: str, /, **changes: Any) -> dict[str, Any]:
         "generation": 0,
         "flags": {FLAG: "nccl"},
         "capabilities": KNOWN,
+        **changes,
+    }
+
+
+def effective(worker: str, generation: int, /, **changes: Any) -> dict[str, Any]:
+    """What a worker says when its one rank runs the fallback."""
+    rank = {"rank": 0, "generation": generation, "digest": "0123456789abcdef", "step": 7}
+    return {
+        "incarnation": f"life-of-{worker}",
+        "generation": generation,
+        "flags": {FLAG: "nccl"},
+        "ranks": [rank],
         **changes,
     }
 

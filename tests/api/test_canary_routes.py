@@ -104,7 +104,7 @@ def test_a_stopped_line_runs_no_canary(sqlite_plane: ControlPlane) -> None:
 def test_without_a_control_there_is_no_canary(plane: ControlPlane) -> None:
     """One worker has nothing to be compared with."""
     plane.fleet("w-1")
-    plane.register("w-2", capabilities={FLAG: ["nccl"]})
+    plane.join("w-2", capabilities={FLAG: ["nccl"]})
 
     answer = _start(plane)
 
@@ -112,10 +112,12 @@ def test_without_a_control_there_is_no_canary(plane: ControlPlane) -> None:
     assert "1 of 2 workers" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("what", ["cordon", "pin", "silence"])
+@pytest.mark.parametrize("what", ["cordon", "pin", "silence", "new"])
 def test_workers_that_cannot_take_part_do_not_count(sqlite_plane: ControlPlane, what: str) -> None:
-    sqlite_plane.fleet("w-1", "w-2")
-    if what == "cordon":
+    sqlite_plane.fleet("w-1", *(["w-2"] if what != "new" else []))
+    if what == "new":
+        sqlite_plane.register("w-2")  # its ranks have not said yet what they run
+    elif what == "cordon":
         sqlite_plane.done(f"/v1/fleets/{FLEET}/workers/w-2/cordon")
     elif what == "pin":
         path = f"/v1/fleets/{FLEET}/workers/w-2/pins"
@@ -130,7 +132,7 @@ def test_workers_that_cannot_take_part_do_not_count(sqlite_plane: ControlPlane, 
 def test_of_several_hardware_profiles_one_must_be_named(plane: ControlPlane) -> None:
     plane.fleet("w-1", "w-2")
     for worker in ("w-3", "w-4"):
-        plane.register(worker, hardware="h100x4")
+        plane.join(worker, hardware="h100x4")
 
     vague = _start(plane)
     named = _start(plane, hardware="h100x4")
@@ -142,7 +144,7 @@ def test_of_several_hardware_profiles_one_must_be_named(plane: ControlPlane) -> 
 def test_only_workers_of_one_stack_are_compared(plane: ControlPlane) -> None:
     """A new driver on half of the fleet is a difference of its own."""
     plane.fleet("w-1", "w-2")
-    plane.register("w-3", stack={**STACK, "driver": "999"})
+    plane.join("w-3", stack={**STACK, "driver": "999"})
 
     effects = _start(plane).json()["effects"]
 

@@ -7,19 +7,7 @@ import pytest
 from controlplane.api.routes.workers import NUM_TRIES
 from controlplane.domain.errors import StaleVersionError
 from controlplane.services import workers
-from tests.api.control_plane import FLAG, FLEET, STACK, ControlPlane
-
-DIGEST = "0123456789abcdef"
-
-
-def _effective(generation: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "incarnation": "life-of-w-1",
-        "generation": generation,
-        "flags": {FLAG: "nccl"},
-        "ranks": [{"rank": 0, "generation": generation, "digest": DIGEST, "step": 7}],
-        **changes,
-    }
+from tests.api.control_plane import FLAG, FLEET, STACK, ControlPlane, effective
 
 
 def _trip(**changes: Any) -> dict[str, Any]:
@@ -76,7 +64,7 @@ def test_an_incarnation_that_was_succeeded_is_told_so(plane: ControlPlane) -> No
 
     assert plane.register("w-1").status_code == 409
     assert plane.desired("w-1", after=0).status_code == 409
-    assert plane.as_worker("w-1", "effective", **_effective(1)).status_code == 409
+    assert plane.as_worker("w-1", "effective", **effective("w-1", 1)).status_code == 409
 
 
 def test_a_path_and_a_body_that_differ_are_refused(plane: ControlPlane) -> None:
@@ -120,10 +108,11 @@ def test_asking_counts_as_being_heard(plane: ControlPlane) -> None:
 
 
 def test_what_every_rank_runs_is_recorded_and_wakes_the_loop(plane: ControlPlane) -> None:
-    plane.fleet("w-1")
+    plane.fleet()
+    plane.register("w-1")
     before = plane.num_nudges
 
-    answer = plane.as_worker("w-1", "effective", **_effective(1))
+    answer = plane.as_worker("w-1", "effective", **effective("w-1", 1))
 
     assert (answer.status_code, answer.content) == (204, b"")
     assert plane.get(f"/v1/fleets/{FLEET}/workers/w-1")["is_effective"]
@@ -137,7 +126,9 @@ def test_ranks_that_disagree_are_refused(plane: ControlPlane) -> None:
         for rank, digit in enumerate("ab")
     ]
 
-    assert plane.as_worker("w-1", "effective", **_effective(1, ranks=ranks)).status_code == 422
+    assert (
+        plane.as_worker("w-1", "effective", **effective("w-1", 1, ranks=ranks)).status_code == 422
+    )
 
 
 def test_a_trip_opens_the_breaker_and_a_repeat_is_no_second(plane: ControlPlane) -> None:
@@ -240,7 +231,7 @@ def test_a_row_that_others_change_is_not_told_as_superseded(
 
     monkeypatch.setattr(workers, "take_effective", stale)
 
-    answer = sqlite_plane.as_worker("w-1", "effective", **_effective(1))
+    answer = sqlite_plane.as_worker("w-1", "effective", **effective("w-1", 1))
 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert len(tries) == NUM_TRIES

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from controlplane.api.context import Context, Here
-from controlplane.services import fleets
+from controlplane.services import health
 
 router = APIRouter(tags=["health"])
 NOT_READY = 503
@@ -30,10 +30,9 @@ def readyz(here: Here) -> JSONResponse:
 def _answers(here: Context) -> bool:
     try:
         with here.database.read() as conn:
-            fleets.list_all(conn)
+            return health.is_current(conn, newest=here.schema)
     except Exception:  # noqa: BLE001 - whatever is wrong with the database, the answer is no
         return False
-    return True
 
 
 def _is_judging(here: Context) -> bool:
