@@ -3,6 +3,7 @@
 Nothing else constructs an adapter. `create` is for tests and servers, `serve` for the command line.
 """
 
+import asyncio
 import json
 import os
 import random
@@ -20,7 +21,7 @@ from fastapi import FastAPI
 
 from controlplane import assets, telemetry
 from controlplane import settings as settings_module
-from controlplane.api import problems, server
+from controlplane.api import poller, problems, server
 from controlplane.api.context import Context
 from controlplane.api.limits import BodyLimit, HostAllowList, SafeHeaders
 from controlplane.api.routes import (
@@ -160,10 +161,12 @@ def _application(context: Context, loop: Loop) -> FastAPI:
         anyio.to_thread.current_default_thread_limiter().total_tokens = settings.num_threads
         if settings.is_reconciling:
             loop.start()
+        polling = asyncio.create_task(poller.poll(context))
         try:
             yield
         finally:
             context.signals.close()
+            polling.cancel()
             await anyio.to_thread.run_sync(loop.stop)
             context.database.close()
 

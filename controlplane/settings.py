@@ -47,7 +47,7 @@ class Settings(BaseSettings):
         default=5.0, description="Seconds by which that time is varied, up and down."
     )
     poll_s: Seconds = Field(
-        default=2.0, description="Seconds between two looks of a held call, if no signal comes."
+        default=2.0, description="Seconds between looks for changes that another process made."
     )
     judge_stale_s: Seconds = Field(
         default=60.0, description="Seconds without a tick after which `/readyz` fails."

@@ -252,6 +252,8 @@ def tiny(model: ModelConfig = TINY_MODEL) -> WorkerConfig:
         fused_all_granule_bytes=4 * MIB,
         step_period_s=0.02,
         has_demo_variants=True,
+        watchdog_floor_s=1.5,
+        group_timeout_s=10.0,
     )
 
 
@@ -260,6 +262,10 @@ def demo() -> WorkerConfig:
     return WorkerConfig(
         model=DEMO_MODEL,
         step_period_s=0.16,
+        # Beside other work on two cores a healthy rank was once silent for over a second; the
+        # group's timeout stays above the watchdog, which knows whom to name.
+        watchdog_floor_s=2.0,
+        group_timeout_s=5.0,
         memory_headroom_bytes=96 * MIB,
         has_demo_variants=True,
     )

@@ -12,8 +12,8 @@ from typing import Final
 
 CONTRACT_VERSION: Final = 1
 
-# The source calls a session slow at 24 fps or less, and its canary asks for 24.0 or more: a session at
-# exactly 24.0 is slow and satisfies the floor. Both thresholds are published figures.
+# The source calls a session slow at 24 fps or less, and its canary asks for 24.0 or more: a session
+# at exactly 24.0 is slow and satisfies the floor. Both thresholds are published figures.
 SLOW_FPS: Final = 24.0
 VERY_SLOW_FPS: Final = 23.5
 FLOOR_FPS: Final = 24.0
@@ -22,7 +22,7 @@ LEAST_STREAMED_S: Final = 1.0
 # One chunk is four frames at 24 fps.
 STEP_DEADLINE_MS: Final = 1000 * 4 / 24
 
-# Identifiers a peer chooses for itself (worker, fleet, flag, variant, arm): bounded, and safe to show.
+# Names a peer chooses for itself (worker, fleet, flag, variant, arm): bounded, and safe to show.
 NAME_PATTERN: Final = r"^[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?$"
 MAX_INT64: Final = 2**63 - 1
 
@@ -83,11 +83,12 @@ def session_fps(*, num_frames: int, num_first_chunk_frames: int, streamed_s: flo
     Args:
         num_frames: frames delivered, those of the first chunk included.
         num_first_chunk_frames: they arrive at once, so they start the clock and are not counted.
-        streamed_s: seconds on the worker's monotonic clock from the delivery of the first chunk to that
-            of the last, or to the close if a chunk was then overdue; less the time blocked on the viewer.
+        streamed_s: seconds on the worker's monotonic clock from the delivery of the first chunk to
+            that of the last, or to the close if a chunk was then overdue; less the time blocked on
+            the viewer.
 
-    Returns: frames a second, or None where nothing can be said: no time has passed, or a value is not
-        a finite, sensible number. None is never a pass.
+    Returns: frames a second, or None where nothing can be said: no time has passed, or a value is
+        not a finite, sensible number. None is never a pass.
     """
     if not math.isfinite(streamed_s) or streamed_s <= 0:
         return None

@@ -55,8 +55,8 @@ def advanced(
         exposures: of the canary.
         workers: as last observed; one that is not among them has not been heard of.
         canary: in a phase of rolling back, since when its workers are wanted off the variant.
-        within: time from the start of the rollback after which a worker that is not verified is
-            quarantined.
+        within: time from the start of the phase after which a worker that is not verified is
+            quarantined; the time to contain and the time to verify are bounded one after the other.
         now: of this observation.
     """
     by_id = {worker.id: worker for worker in workers}

@@ -135,6 +135,8 @@ def floor(gate: FloorGate, case: Case) -> GateResult:
         (session, fps)
         for session in canary_sessions(case)
         for fps in _rates(session, variant=case.variant, horizon=horizon)
+        # A non-compliant session is never healthy evidence; what it streamed may still fail.
+        if not (session.is_non_compliant and vocabulary.meets_floor(fps, floor=gate.at_least))
     ]
     if not rates:
         reason = "no session of the canary arm has streamed long enough to be rated"
@@ -156,10 +158,7 @@ def floor(gate: FloorGate, case: Case) -> GateResult:
 
 
 def _rates(session: SessionEvidence, *, variant: str, horizon: timedelta) -> Iterable[float]:
-    """Rates of a judged session: of its segments on the variant if it changed, else of the whole.
-
-    A non-compliant session is never healthy evidence; its segments on the variant may still fail.
-    """
+    """Rates of a judged session: of its segments on the variant if it changed, else of itself."""
     if not session.is_judged(horizon=horizon) or session.outcome is Outcome.VIEWER_LIMITED:
         return
     for segment in session.segments:
@@ -194,6 +193,9 @@ def memory(gate: MemoryGate, case: Case, *, now: datetime) -> GateResult:
     if missing or not memories:
         names = ", ".join(sorted(missing)) or "any exposed worker"
         return _unmeasured("memory", limit=limit_bytes, reason=f"no memory record of {names}")
+    if unlimited := [memory.worker for memory in memories if not memory.limit_bytes]:
+        reason = f"{', '.join(unlimited)} reports no memory limit, so its usage cannot be judged"
+        return _unmeasured("memory", limit=limit_bytes, reason=reason)
     num_lengths = len(_lengths_met(case))
     growth = max(growth_per_length(memory) for memory in memories)
     # Growth over the limit on too few lengths to fail on is no reason to pass either.
@@ -206,7 +208,7 @@ def memory(gate: MemoryGate, case: Case, *, now: datetime) -> GateResult:
         num_samples=num_lengths,
         reason=(
             f"{num_lengths} distinct first-forward lengths met, {gate.least_lengths} asked for;"
-            f" {_mib(growth)} kept for each{_unknown_usage(memories)}"
+            f" {_mib(growth)} kept for each"
         ),
     )
 
@@ -218,11 +220,6 @@ def _lengths_met(case: Case) -> frozenset[int]:
         for session in canary_sessions(case)
         if session.first_forward_length > 0 and session.streamed_s > 0
     )
-
-
-def _unknown_usage(memories: Iterable[MemoryEvidence]) -> str:
-    names = ", ".join(memory.worker for memory in memories if not memory.limit_bytes)
-    return f"; {names} knows no memory limit, so its usage is not judged" if names else ""
 
 
 def growth_per_length(memory: MemoryEvidence) -> float:

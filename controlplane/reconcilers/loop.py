@@ -46,6 +46,7 @@ class Loop:
         self._tick = tick
         self._lease = lease
         self._dirty = threading.Event()
+        self._running = threading.Lock()
         self._scheduler = BackgroundScheduler(timezone="UTC", daemon=True)
         self._job = None
         self.last_tick_at: datetime | None = None
@@ -56,7 +57,9 @@ class Loop:
             self.run,
             "interval",
             seconds=self._tick.total_seconds(),
-            max_instances=1,
+            # A nudge at the very end of a run starts a second one, which waits for the first: with
+            # one instance the scheduler would drop it.
+            max_instances=2,
             coalesce=True,
             misfire_grace_time=None,
         )
@@ -76,11 +79,12 @@ class Loop:
 
     def run(self) -> None:
         """Tick once, and again while nudged meanwhile, at most `MAX_TICKS_A_RUN` times."""
-        for _ in range(MAX_TICKS_A_RUN):
-            self._dirty.clear()
-            self.tick()
-            if not self._dirty.is_set():
-                return
+        with self._running:
+            for _ in range(MAX_TICKS_A_RUN):
+                self._dirty.clear()
+                self.tick()
+                if not self._dirty.is_set():
+                    return
 
     def tick(self) -> None:
         """One tick of every reconciler, if this controller leads."""

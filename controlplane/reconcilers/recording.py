@@ -7,7 +7,6 @@ from controlplane.domain import digest
 from controlplane.domain.canary import Canary, Event, Phase
 from controlplane.domain.desired import Qualification
 from controlplane.domain.evidence import Block, closed_blocks
-from controlplane.domain.fleet import Worker
 from controlplane.domain.observation import Observation, Plan
 from controlplane.ports import NewId
 from controlplane.reconcilers import inputs
@@ -139,7 +138,9 @@ def _blocks(conn: Connection, seen: Observation, *, now: datetime) -> tuple[Bloc
 def _expose(conn: Connection, seen: Observation, planned: Plan, *, now: datetime) -> None:
     by_name = {worker.name: worker for worker in seen.workers}
     for name in planned.expose:
-        worker: Worker = by_name[name]
+        worker = by_name.get(name)
+        if worker is None:  # exposed before, and on other hardware by now
+            continue
         canary_store.expose(
             conn,
             canary_id=seen.canary.id,

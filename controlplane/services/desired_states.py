@@ -56,12 +56,13 @@ def situation(conn: Connection, *, fleet: str) -> Situation:
     Raises:
         NotFoundError: no fleet of that name.
     """
+    workers = worker_store.in_fleet(conn, fleet=fleet)
     return Situation(
         fleet=fleet_store.get(conn, fleet),
         catalogue=flag_store.catalogue(conn),
         qualifications=qualification_store.valid(conn),
-        assignments=_assignments(conn, fleet=fleet),
-        workers=worker_store.in_fleet(conn, fleet=fleet),
+        assignments=_assignments(conn, fleet=fleet, workers=workers),
+        workers=workers,
     )
 
 
@@ -124,14 +125,20 @@ def _write(
     )
 
 
-def _assignments(conn: Connection, *, fleet: str) -> dict[str, Assignment]:
+def _assignments(
+    conn: Connection, *, fleet: str, workers: Sequence[Worker]
+) -> dict[str, Assignment]:
     assignments = {}
     for canary in canary_store.live(conn):
         if canary.fleet != fleet or canary.phase not in RUNNING:
             continue
         assignment = _assignment(conn, canary)
+        stratum = (canary.hardware, canary.stack)
+        # One that came back on another stack is no longer what the canary compares.
+        of_stratum = {worker.id for worker in workers if worker.stratum == stratum}
         for exposure in canary_store.exposed(conn, canary_id=canary.id):
-            assignments[exposure.worker_id] = assignment
+            if exposure.worker_id in of_stratum:
+                assignments[exposure.worker_id] = assignment
     return assignments
 
 

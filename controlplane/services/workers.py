@@ -65,6 +65,11 @@ def desired(conn: Connection, worker_id: str, *, now: datetime) -> DesiredState:
     return stored.desired.model_copy(update={"lease_s": max(0.0, left_s)})
 
 
+def generations(conn: Connection) -> Mapping[str, int]:
+    """The generation of what each worker should run, by worker id."""
+    return desired_store.generations(conn)
+
+
 def take_effective(
     conn: Connection, fleet: str, name: str, *, report: EffectiveReport, now: datetime
 ) -> tuple[str, ...]:

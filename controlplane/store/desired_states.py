@@ -37,6 +37,12 @@ def in_fleet(conn: Connection, *, fleet: str) -> Mapping[str, StoredState]:
     return {row.worker_id: _stored(row) for row in rows}
 
 
+def generations(conn: Connection) -> Mapping[str, int]:
+    """The generation of every desired state, by worker id."""
+    rows = conn.execute(select(desired_states.c.worker_id, desired_states.c.generation))
+    return {row.worker_id: row.generation for row in rows}
+
+
 def next_generation(conn: Connection, *, worker_id: str) -> int:
     """The number for the worker's next desired state; holds the worker until the transaction ends.
 

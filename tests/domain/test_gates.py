@@ -132,6 +132,12 @@ def test_a_session_that_says_nothing_of_the_variant_neither_passes_nor_fails(
         assert said("sample", judged).value == 0
 
 
+def test_a_healthy_segment_of_a_non_compliant_session_is_no_pass_but_a_slow_one_fails() -> None:
+    for fps, verdict in ((25.0, Verdict.UNMEASURED), (23.0, Verdict.FAILING)):
+        mixed = session(is_non_compliant=True, segments=(segment(fps=fps),))
+        assert said("floor", case(build.evidence(sessions=(mixed,)))).verdict is verdict
+
+
 def test_a_running_session_is_judged_at_the_horizon() -> None:
     """Blocks close while people still talk, in both arms alike."""
     running = session(outcome=None, streamed_s=30.0, fps=23.0)
@@ -247,7 +253,7 @@ def test_one_fixed_length_never_passes_memory_however_many_sessions() -> None:
 
 @pytest.mark.parametrize(
     ("resident", "limit", "verdict"),
-    [(900, 1000, "passing"), (901, 1000, "failing"), (10**12, None, "passing")],
+    [(900, 1000, "passing"), (901, 1000, "failing"), (10**12, None, "unmeasured")],
 )
 def test_memory_fails_above_its_share_of_the_limit(
     resident: int, limit: int | None, verdict: str

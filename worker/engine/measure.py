@@ -8,10 +8,12 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import statistics
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from worker import config
@@ -30,6 +32,7 @@ class Tally:
     step_ms: list[float] = field(default_factory=list)
     reduce_ms: list[float] = field(default_factory=list)
     frames_per_s: list[float] = field(default_factory=list)
+    rank_cpu_ms: list[float] = field(default_factory=list)  # of rank 0, a step
 
 
 def main() -> None:
@@ -71,7 +74,8 @@ async def measured(worker: config.WorkerConfig, *, rounds: int, chunks: int) -> 
         "all_reduces_a_step": calls,
         "variants": figures,
         "fused_steady_over_nccl": {
-            key: round(fast[key] / slow[key], 3) for key in ("step_ms", "all_reduce_ms", "fps")
+            key: round(fast[key] / slow[key], 3)
+            for key in ("step_ms", "all_reduce_ms", "fps", "rank_cpu_ms")
         },
     }
 
@@ -86,6 +90,8 @@ async def _flip(engine: LocalEngine, variant: str, *, generation: int) -> None:
 async def _stream(engine: LocalEngine, tally: Tally, *, chunks: int) -> None:
     stream = engine.chunks("measure", first_forward_length=16, seed=1)
     begun_s, num_frames = time.perf_counter(), 0
+    rank = engine.pids()["rank0"]
+    cpu_s = _cpu_s(rank)
     async with contextlib.aclosing(stream):
         async for chunk in stream:
             if chunk.step < _WARM_UP_CHUNKS:
@@ -96,7 +102,10 @@ async def _stream(engine: LocalEngine, tally: Tally, *, chunks: int) -> None:
             num_frames += FRAMES_PER_CHUNK
             if chunk.step >= chunks:
                 break
+    if engine.pids().get("rank0") != rank:
+        raise SystemExit(f"the group failed: {await anext(engine.events())}")
     tally.frames_per_s.append(num_frames / (time.perf_counter() - begun_s))
+    tally.rank_cpu_ms.append((_cpu_s(rank) - cpu_s) * 1e3 / (chunks + 1))
 
 
 def _figures(tally: Tally, calls: int) -> dict[str, float]:
@@ -104,7 +113,14 @@ def _figures(tally: Tally, calls: int) -> dict[str, float]:
         "step_ms": round(statistics.median(tally.step_ms), 2),
         "all_reduce_ms": round(statistics.median(tally.reduce_ms) / calls, 4),
         "fps": round(statistics.median(tally.frames_per_s), 1),
+        "rank_cpu_ms": round(statistics.median(tally.rank_cpu_ms), 2),
     }
+
+
+def _cpu_s(pid: int) -> float:
+    """Processor time of a process so far: what a step costs however busy the machine is."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

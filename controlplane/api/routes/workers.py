@@ -77,7 +77,7 @@ async def desired(
             left_s = hold_s - (anyio.current_time() - began_at)
             if state.generation != after or left_s <= 0 or here.signals.is_closed:
                 return state
-            await signals.wait(changed, timeout_s=min(left_s, here.settings.poll_s))
+            await signals.wait(changed, timeout_s=left_s)
 
 
 @router.post("/effective", status_code=NO_CONTENT, response_class=Response)

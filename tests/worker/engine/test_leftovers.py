@@ -5,15 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
+
+import pytest
 
 from worker import config
 from worker.engine.engine import LocalEngine
 
 _SUPERVISOR = """
 import asyncio, json, sys
+import pytest
+
 from worker import config
 from worker.engine.engine import LocalEngine
 
@@ -40,21 +43,22 @@ def _open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def _names() -> set[str]:
-    """Files of ours in shared memory and in the temporary folder."""
-    folders = (Path("/dev/shm"), Path(tempfile.gettempdir()))  # noqa: S108 - looked at only
-    return {
-        path.name for folder in folders for path in folder.iterdir() if "steadyframe" in path.name
-    }
+def _shared() -> set[str]:
+    """Named shared memory of torch and of ours; other workers' files are not counted."""
+    shm = Path("/dev/shm")  # noqa: S108 - looked at only
+    return {path.name for path in shm.iterdir() if path.name.startswith(("torch", "gloo"))}
 
 
 def _exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def test_stop_leaves_no_process_no_file_and_no_open_socket() -> None:
+def test_stop_leaves_no_process_no_file_and_no_open_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a server of its own, as a worker has; twice, for a leak shows at the second time."""
-    names = _names()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    names = _shared()
     seen = []
 
     async def life() -> None:
@@ -72,7 +76,8 @@ def test_stop_leaves_no_process_no_file_and_no_open_socket() -> None:
     asyncio.run(life())
     asyncio.run(life())
     assert seen[0] == seen[1]
-    assert _names() == names
+    assert _shared() == names
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_supervisor_that_is_killed_leaves_no_children() -> None:
