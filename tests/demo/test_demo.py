@@ -52,15 +52,16 @@ def eventually(condition: Callable[[], bool], *, within_s: float, what: str) -> 
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        DEMO,
-        env={**os.environ, "TMPDIR": str(folder)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=(folder / "demo.log").open("w"),
-        start_new_session=True,
-        text=True,
-    )
+    with (folder / "demo.log").open("w") as log:
+        return subprocess.Popen(
+            DEMO,
+            env={**os.environ, "TMPDIR": str(folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+            text=True,
+        )
 
 
 def test_the_demo_shows_the_main_job_and_ends_with_zero(tmp_path: Path) -> None:
