@@ -167,6 +167,7 @@ def _application(context: Context, loop: Loop) -> FastAPI:
         finally:
             context.signals.close()
             polling.cancel()
+            await asyncio.wait([polling])
             await anyio.to_thread.run_sync(loop.stop)
             context.database.close()
 
