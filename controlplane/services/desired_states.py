@@ -23,6 +23,7 @@ from controlplane.store import fleets as fleet_store
 from controlplane.store import history
 from controlplane.store import qualifications as qualification_store
 from controlplane.store import workers as worker_store
+from controlplane.store.desired_states import StoredState
 from controlplane.store.transaction import Connection
 
 # A fleet whose promoted variant came without a policy of its own ramps at this pace.
@@ -50,13 +51,16 @@ class Situation:
         return desired.resolve(worker, catalogue=self.catalogue, layers=layers, now=now)
 
 
-def situation(conn: Connection, *, fleet: str) -> Situation:
-    """Read what the desired states of `fleet` follow from.
+def situation(
+    conn: Connection, *, fleet: str, workers: tuple[Worker, ...] | None = None
+) -> Situation:
+    """Read what the desired states of `fleet`, or of those `workers` of it, follow from.
 
     Raises:
         NotFoundError: no fleet of that name.
     """
-    workers = worker_store.in_fleet(conn, fleet=fleet)
+    if workers is None:
+        workers = worker_store.in_fleet(conn, fleet=fleet)
     return Situation(
         fleet=fleet_store.get(conn, fleet),
         catalogue=flag_store.catalogue(conn),
@@ -78,13 +82,31 @@ def refresh(conn: Connection, *, fleet: str, now: datetime) -> tuple[str, ...]:
         NotFoundError: no fleet of that name.
     """
     seen = situation(conn, fleet=fleet)
+    return _refreshed(conn, seen, stored=desired_store.in_fleet(conn, fleet=fleet), now=now)
+
+
+def refresh_worker(conn: Connection, *, worker_id: str, now: datetime) -> tuple[str, ...]:
+    """As `refresh`, for one worker: what concerns it alone costs the same in a fleet of any size.
+
+    Raises:
+        NotFoundError: no such worker.
+    """
+    worker = worker_store.by_id(conn, worker_id)
+    seen = situation(conn, fleet=worker.fleet, workers=(worker,))
+    stored = desired_store.get(conn, worker_id=worker_id)
+    return _refreshed(conn, seen, stored={worker_id: stored} if stored else {}, now=now)
+
+
+def _refreshed(
+    conn: Connection, seen: Situation, *, stored: Mapping[str, StoredState], now: datetime
+) -> tuple[str, ...]:
     num_left = _ramp_left(conn, seen, now=now)
     changed = []
     for worker in seen.workers:
         resolution = seen.resolve(worker, now=now)
-        stored = desired_store.get(conn, worker_id=worker.id)
+        before = stored.get(worker.id)
         wanted = _message(worker, resolution)
-        if stored is not None and _is_same(stored.desired, wanted):
+        if before is not None and _is_same(before.desired, wanted):
             continue
         is_ramped = _is_ramped(worker, resolution, seen.catalogue)
         if is_ramped and num_left <= 0:

@@ -1,8 +1,9 @@
 """What a change does to the workers of a fleet, in words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from controlplane.domain.fleet import Worker
 from controlplane.services import desired_states
 from controlplane.store import workers as worker_store
 from controlplane.store.transaction import Connection
@@ -18,18 +19,32 @@ def on_workers(
 
     Returns: ids of the workers whose desired state is another now, and a sentence for each.
     """
-    before = {one.id: one for one in worker_store.in_fleet(conn, fleet=fleet)}
+    before = worker_store.in_fleet(conn, fleet=fleet)
     changed = desired_states.refresh(conn, fleet=fleet, now=now)
-    after = {one.id: one for one in worker_store.in_fleet(conn, fleet=fleet)}
+    return changed, _told(before, worker_store.in_fleet(conn, fleet=fleet), changed)
+
+
+def on_worker(
+    conn: Connection, worker: Worker, *, now: datetime
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """As `on_workers`, for what concerns `worker` alone; it is as it was read before the change."""
+    changed = desired_states.refresh_worker(conn, worker_id=worker.id, now=now)
+    return changed, _told([worker], [worker_store.by_id(conn, worker.id)], changed)
+
+
+def _told(
+    before: Sequence[Worker], after: Sequence[Worker], changed: Sequence[str]
+) -> tuple[str, ...]:
+    earlier = {worker.id: worker.desired_flags for worker in before}
     told = [
-        f"{after[worker].name}: "
-        + _difference(before[worker].desired_flags, after[worker].desired_flags)
-        for worker in changed
+        f"{worker.name}: {_difference(earlier[worker.id], worker.desired_flags)}"
+        for worker in after
+        if worker.id in changed
     ]
     if not told:
-        return changed, ("no worker is told to run anything else",)
+        return ("no worker is told to run anything else",)
     more = len(told) - MAX_NAMED
-    return changed, (*told[:MAX_NAMED], *([f"and {more} workers more"] if more > 0 else []))
+    return (*told[:MAX_NAMED], *([f"and {more} workers more"] if more > 0 else []))
 
 
 def _difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:

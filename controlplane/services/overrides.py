@@ -121,7 +121,7 @@ def _change(
         detail=told.detail,
         now=act.now,
     )
-    woken, flips = effects.on_workers(conn, fleet=worker.fleet, now=act.now)
+    woken, flips = effects.on_worker(conn, worker, now=act.now)
     return Change(
         subject=workers.show(conn, worker.fleet, worker.name),
         effects=(told.sentence, *flips),

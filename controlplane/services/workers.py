@@ -33,7 +33,7 @@ def register(
         InvalidValueError: the generation is out of bounds.
     """
     worker = worker_store.register(conn, registration=registration, worker_id=new_id(), now=now)
-    woken = desired_states.refresh(conn, fleet=worker.fleet, now=now)
+    woken = desired_states.refresh_worker(conn, worker_id=worker.id, now=now)
     return desired(conn, worker.id, now=now), woken
 
 
@@ -86,7 +86,7 @@ def take_effective(
     worker_store.record_effective(conn, worker_id=worker.id, report=report, now=now)
     if worker.is_break_glass == report.is_break_glass:
         return ()
-    return desired_states.refresh(conn, fleet=fleet, now=now)
+    return desired_states.refresh_worker(conn, worker_id=worker.id, now=now)
 
 
 def take_trip(
@@ -103,7 +103,7 @@ def take_trip(
     worker = worker_store.get(conn, fleet=fleet, name=name)
     if not worker_store.record_trip(conn, worker_id=worker.id, trip=trip, now=now):
         return ()
-    return desired_states.refresh(conn, fleet=fleet, now=now)
+    return desired_states.refresh_worker(conn, worker_id=worker.id, now=now)
 
 
 def list_page(

@@ -184,3 +184,18 @@ def test_a_promoted_variant_is_not_run_on_a_stack_it_was_not_proven_on(
         refresh(conn)
         assert stored(conn, "worker-1").flags[build.FLAG] == build.FUSED
         assert stored(conn, "worker-2").flags[build.FLAG] == build.PLAIN
+
+
+def test_one_worker_is_refreshed_without_the_others(database: Database) -> None:
+    """A fleet of a thousand that starts would else write a thousand states a thousand times."""
+    with database.write() as conn:
+        put_all(conn)
+        refresh(conn)
+        promote(conn)
+
+        changed = desired_states.refresh_worker(conn, worker_id="id-worker-2", now=START)
+
+        assert changed == ("id-worker-2",)
+        assert stored(conn, "worker-2").flags[build.FLAG] == build.FUSED
+        assert stored(conn, "worker-1").generation == 1
+        assert set(refresh(conn)) == {"id-worker-1", "id-worker-3"}

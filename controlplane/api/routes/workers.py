@@ -51,7 +51,7 @@ def register(
     state, woken = _written(
         here, lambda conn, now: workers.register(conn, body, now=now, new_id=here.new_id)
     )
-    _tell(here, woken)
+    _wake(here, woken)  # no nudge: a fleet that starts would tick for each of its workers
     return state
 
 
@@ -127,9 +127,13 @@ def _written(here: Context, work: Callable[[Connection, datetime], _T]) -> _T:
 
 
 def _tell(here: Context, woken: Iterable[str]) -> None:
+    _wake(here, woken)
+    here.nudge()
+
+
+def _wake(here: Context, woken: Iterable[str]) -> None:
     for worker_id in woken:
         here.signals.notify(f"worker:{worker_id}")
-    here.nudge()
 
 
 def _hold_s(here: Context) -> float:
