@@ -40,6 +40,7 @@ from controlplane.ports import Clock, NewId
 from controlplane.reconcilers.canary import CanaryReconciler
 from controlplane.reconcilers.fleet import FleetReconciler
 from controlplane.reconcilers.loop import Loop
+from controlplane.reconcilers.retention import RetentionReconciler
 from controlplane.services import bootstrap
 from controlplane.services.change import Act
 from controlplane.settings import Settings
@@ -201,6 +202,7 @@ def _loop(
         (
             CanaryReconciler(database, new_id=new_id, signals=signals, tick=tick),
             FleetReconciler(database, signals=signals, lost_after=LOST_AFTER),
+            RetentionReconciler(database),
         ),
         clock=clock,
         holder=new_id(),

@@ -121,7 +121,7 @@ def _request(canary: str, kind: str) -> Change:
 
 
 def _write_gates(gates: list[Mapping[str, Json]]) -> None:
-    output.console().print("\ngates of the last decision", style="bold")
+    output.console().print("\ngates", style="bold")
     output.write_table(
         ("gate", "verdict", "why"),
         [(gate["gate"], gate["verdict"], gate.get("reason")) for gate in gates],

@@ -50,7 +50,7 @@ class Event(StrEnum):
     VERIFICATION_SEEN = "verification_seen"
 
 
-_EXPOSED = (Phase.PROGRESSING, Phase.BAKING, Phase.HELD)
+EXPOSED = (Phase.PROGRESSING, Phase.BAKING, Phase.HELD)
 _BAD_NEWS = (Event.GATE_FAILED, Event.HARD_STOPPED, Event.ABORT_REQUESTED, Event.CONTROL_LOST)
 
 # The whole machine. A pair that is absent is illegal; the tests walk every pair.
@@ -75,7 +75,7 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
             for event in (Event.PAUSED, Event.INCONCLUSIVE, Event.LEASE_LAPSED)
         },
         # A held canary still has sessions on the variant, so bad news acts there too.
-        **{(phase, event): Phase.ROLLING_BACK for phase in _EXPOSED for event in _BAD_NEWS},
+        **{(phase, event): Phase.ROLLING_BACK for phase in EXPOSED for event in _BAD_NEWS},
         (Phase.ROLLING_BACK, Event.CONTAINMENT_SEEN): Phase.CONTAINED,
         (Phase.CONTAINED, Event.VERIFICATION_SEEN): Phase.ROLLED_BACK,
     }

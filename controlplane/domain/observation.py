@@ -10,7 +10,7 @@ from controlplane.domain.evidence import Evidence
 from controlplane.domain.flag import Flag
 from controlplane.domain.fleet import Fleet, Worker
 from controlplane.domain.policy import Policy, Step
-from controlplane.domain.verdict import Judgement
+from controlplane.domain.verdict import Case, Judgement
 
 
 class RequestKind(StrEnum):
@@ -67,6 +67,19 @@ class Observation:
     def step(self) -> Step:
         """The step of the policy that the canary is in."""
         return self.policy.steps[min(self.canary.step, len(self.policy.steps) - 1)]
+
+    @property
+    def case(self) -> Case:
+        """What the gates are asked about."""
+        return Case(
+            policy=self.policy,
+            step=self.step,
+            variant=self.canary.variant,
+            exposed=frozenset(exposure.worker for exposure in self.exposures),
+            exposed_since=min((e.exposed_at for e in self.exposures), default=None),
+            step_since=self.canary.step_since,
+            evidence=self.evidence,
+        )
 
     def asked(self, kind: RequestKind) -> Request | None:
         """The oldest pending request of that kind."""

@@ -21,7 +21,7 @@ from controlplane.domain.observation import (
     RequestAnswer,
     RequestKind,
 )
-from controlplane.domain.verdict import Case, Judgement, Verdict
+from controlplane.domain.verdict import Judgement, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +102,7 @@ def _told(seen: Observation, exposures: Sequence[Exposure]) -> str:
 
 
 def _exposed(seen: Observation, *, now: datetime) -> Plan:
-    case = _case(seen)
-    judgement = judge.judge(case, now=now)
+    judgement = judge.judge(seen.case, now=now)
     if seen.canary.phase in RUNNING:
         baked = bake.baked(seen, judgement, now=now)
         seen = replace(seen, canary=bake.renewed(seen, baked, judgement, now=now))
@@ -113,18 +112,6 @@ def _exposed(seen: Observation, *, now: datetime) -> Plan:
     if news is None and seen.canary.phase in RUNNING:
         news = _advance(seen, judgement)
     return replace(_planned(seen, news, now=now), judgement=judgement)
-
-
-def _case(seen: Observation) -> Case:
-    return Case(
-        policy=seen.policy,
-        step=seen.step,
-        variant=seen.canary.variant,
-        exposed=frozenset(exposure.worker for exposure in seen.exposures),
-        exposed_since=min((e.exposed_at for e in seen.exposures), default=None),
-        step_since=seen.canary.step_since,
-        evidence=seen.evidence,
-    )
 
 
 def _bad_news(seen: Observation, judgement: Judgement) -> _News | None:

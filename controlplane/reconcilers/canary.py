@@ -15,7 +15,8 @@ from controlplane.domain.errors import StaleVersionError
 from controlplane.domain.observation import Observation, Plan
 from controlplane.domain.plan import plan
 from controlplane.ports import NewId, Signals
-from controlplane.reconcilers import observing, recording
+from controlplane.reconcilers import recording
+from controlplane.services import observations
 from controlplane.store import canaries as canary_store
 from controlplane.store import leader as leader_store
 from controlplane.store.transaction import Database
@@ -59,7 +60,7 @@ class CanaryReconciler:
 
     def _observe(self, rnd: _Round) -> None:
         with self._database.read() as conn:
-            rnd.seen = observing.observe(conn, rnd.canary, tick=self._tick)
+            rnd.seen = observations.observe(conn, rnd.canary, tick=self._tick)
 
     def _plan(self, rnd: _Round, now: datetime) -> None:
         if rnd.seen is not None:

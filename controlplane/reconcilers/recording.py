@@ -9,8 +9,7 @@ from controlplane.domain.desired import Qualification
 from controlplane.domain.evidence import Block, closed_blocks
 from controlplane.domain.observation import Observation, Plan
 from controlplane.ports import NewId
-from controlplane.reconcilers import inputs
-from controlplane.services import desired_states
+from controlplane.services import desired_states, inputs
 from controlplane.store import audit as audit_store
 from controlplane.store import canaries as canary_store
 from controlplane.store import fleets as fleet_store

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from controlplane.domain import canary as canary_domain
+from controlplane.domain import judge
 from controlplane.domain.canary import Canary, Phase
 from controlplane.domain.errors import ConflictError
 from controlplane.domain.observation import RequestKind
-from controlplane.services import policies, starting
+from controlplane.services import inputs, observations, policies, starting
 from controlplane.services.change import Act, Change
 from controlplane.services.starting import Start
 from controlplane.store import audit as audit_store
@@ -93,16 +94,18 @@ def list_page(
     return tuple(summary(canary) for canary in found)
 
 
-def show(conn: Connection, name: str) -> Mapping[str, object]:
-    """One canary with its steps, the gates of its last decision, exposed workers and requests.
+def show(conn: Connection, name: str, *, now: datetime) -> Mapping[str, object]:
+    """One canary with its steps, its gates, exposed workers and requests.
+
+    The gates are judged now while it can still fail, and afterwards those of its last decision.
 
     Raises:
         NotFoundError: no canary of that name.
     """
     canary = canary_store.get(conn, name_or_id=name)
     policy = policies.of_digest(conn, canary.policy_digest)
-    decided = history.decisions_of(conn, canary_id=canary.id, limit=1)
     return {
+        **_judged(conn, canary, now=now),
         "canary": summary(canary),
         "policy": policy.name,
         "steps": [
@@ -115,9 +118,6 @@ def show(conn: Connection, name: str) -> Mapping[str, object]:
             }
             for index, step in enumerate(policy.steps)
         ],
-        "decided_at": decided[0].at if decided else None,
-        "verdict": decided[0].verdict if decided else None,
-        "gates": decided[0].gates if decided else [],
         "workers": canary_store.exposed(conn, canary_id=canary.id),
         "requests": [
             {
@@ -132,6 +132,20 @@ def show(conn: Connection, name: str) -> Mapping[str, object]:
             }
             for one in request_store.of_canary(conn, canary_id=canary.id)
         ],
+    }
+
+
+def _judged(conn: Connection, canary: Canary, *, now: datetime) -> Mapping[str, object]:
+    if canary.phase in canary_domain.EXPOSED:
+        seen = observations.observe(conn, canary, tick=timedelta(0))
+        judgement = judge.judge(seen.case, now=now)
+        gates = inputs.gates(judgement)
+        return {"decided_at": now, "verdict": judgement.verdict, "gates": gates}
+    decided = history.decisions_of(conn, canary_id=canary.id, limit=1)
+    return {
+        "decided_at": decided[0].at if decided else None,
+        "verdict": decided[0].verdict if decided else None,
+        "gates": decided[0].gates if decided else [],
     }
 
 

@@ -65,7 +65,7 @@ def show_canary(name: CanaryPath, here: Here, principal: auth.Viewer) -> Any:
     """One canary: steps, bake, gates of the last decision, exposed workers, requests."""
     _check_fleet_of(here, principal, name)
     with here.database.read() as conn:
-        return views.plain(canaries.show(conn, name))
+        return views.plain(canaries.show(conn, name, now=here.clock.now()))
 
 
 @router.get("/{name}/decisions")
