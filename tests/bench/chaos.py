@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from controlplane.cli.demo import scenes, stage
 from controlplane.cli.demo.screen import PlainScreen
 from controlplane.cli.demo.show import Show
-from controlplane.cli.demo.watching import FLEET
+from controlplane.cli.demo.story import Snapshot
+from controlplane.cli.demo.watching import FLAG, FLEET
 
 NUM_KILLS = 10
 ENDS_WITHIN_S = 240.0
@@ -38,10 +39,9 @@ def main() -> None:
 
 def _worker_killed(show: Show) -> list[str]:
     show.start_canary(variant="fused_steady", policy="as-in-august")
-    show.until(
-        lambda seen: bool(seen.canary and seen.canary.exposed), within_s=60, what="a worker exposed"
-    )
-    show.hold(3)
+    # Exposed is not enough: a session must have drawn the canary's arm, and stream under it.
+    show.until(_has_canary_session, within_s=60, what="a session runs the variant")
+    show.hold(2)
     exposed = min(show.canary().exposed_names)
     pid = show.stage.cluster.pid(fleet=FLEET, worker=exposed)
     assert pid is not None, f"{exposed} runs"
@@ -50,6 +50,10 @@ def _worker_killed(show: Show) -> list[str]:
     show.until(scenes.has_ended, within_s=ENDS_WITHIN_S, what="the canary is sent back")
     phase = show.canary().phase
     return [] if phase == "rolled_back" else [f"after the worker's death the canary is {phase}"]
+
+
+def _has_canary_session(seen: Snapshot) -> bool:
+    return any(worker.flags.get(FLAG) == "fused_steady" for worker in seen.workers)
 
 
 def _control_plane_killed(show: Show, randomness: random.Random) -> list[str]:

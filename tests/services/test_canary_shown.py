@@ -16,7 +16,7 @@ from tests.domain import build as domain
 def test_gates_are_judged_now_while_the_canary_can_still_fail(
     database: Database, clock: FakeClock, phase: Phase
 ) -> None:
-    """Before its first transition there is no decision to show, and people look then most of all."""
+    """Before its first transition there is no decision to show, and people look most then."""
     with database.write() as conn:
         flag_store.put_catalogue(conn, domain.catalogue())
         build.put_fleet(conn)
