@@ -35,7 +35,7 @@ def test_memory_kept_for_each_length_is_stopped_before_a_session_fails(
     database: Database,
 ) -> None:
     fleet = adopted(database, seed=3)
-    name = fleet.start("fused_all", policy="as-in-august")
+    name = fleet.start("fused_all")
     fleet.run_to(name, Phase.ROLLING_BACK, Phase.CONTAINED, Phase.ROLLED_BACK)
     assert "memory" in fleet.canary(name).reason
     assert fleet.run_to(name, *TERMINAL).phase is Phase.ROLLED_BACK

@@ -1,4 +1,4 @@
-"""The four scenes of the demo, each with the end it must have."""
+"""The scenes of the demo, each with the end it must have."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -58,14 +58,25 @@ def passes(show: Show) -> SceneResult:
     )
 
 
-def caught_in_august(show: Show) -> SceneResult:
-    """The August kernel keeps memory for each length it meets; it is caught and sent back."""
+def runs_out_as_in_august(show: Show) -> SceneResult:
+    """The August kernel, memory unwatched: it runs out of it, on one canary worker."""
     return _rolled_back(
         show,
-        title="3 fused_all",
+        title="3a fused_all",
         variant="fused_all",
         policy="as-in-august",
-        gates=("memory", "failures", "hard_stops"),
+        gates=("hard_stops", "failures"),
+    )
+
+
+def caught_by_memory(show: Show) -> SceneResult:
+    """The same kernel, watched by distinct lengths: sent back before a viewer is harmed."""
+    return _rolled_back(
+        show,
+        title="3b fused_all",
+        variant="fused_all",
+        policy="demo",
+        gates=("memory",),
     )
 
 
@@ -83,7 +94,8 @@ def merely_slow(show: Show) -> SceneResult:
 SCENES: Final[Sequence[Callable[[Show], SceneResult]]] = (
     adopted,
     passes,
-    caught_in_august,
+    runs_out_as_in_august,
+    caught_by_memory,
     merely_slow,
 )
 

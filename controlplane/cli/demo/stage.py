@@ -26,6 +26,8 @@ from controlplane.cluster.local import Happened, LocalCluster, WorkerProgram
 from controlplane.cluster.processes import Child, stop_all
 
 WORKERS: Final = ("worker-a", "worker-b", "worker-c")
+# A rank's, above what it uses when warm: five lengths under `fused_all`, which keeps 8 MiB each.
+MEMORY_LIMIT_MIB: Final = 40
 # A window a second, so that a canary of half a minute has evidence.
 WINDOW_S: Final = 1.0
 SERVER_READY_WITHIN_S: Final = 40.0
@@ -178,6 +180,7 @@ class Stage:
             "worker": name,
             "hardware": "cpu",
             "preset": "demo",
+            "memory_limit_mib": MEMORY_LIMIT_MIB,
             "url": self.client.url,
             "token_file": str(home / "token"),
             "state_dir": str(home / "state"),
