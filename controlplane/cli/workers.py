@@ -87,6 +87,32 @@ def explain(session: Session, fleet: FleetName, worker: WorkerName) -> None:
         )
 
 
+@action(app, "restore")
+def restore(session: Session, fleet: FleetName, worker: WorkerName) -> None:
+    """Take a worker back whose breaker opened or that was quarantined."""
+    acting.make_and_tell(session, _of_worker(fleet, worker, "restore"))
+
+
+@action(app, "cordon")
+def cordon(session: Session, fleet: FleetName, worker: WorkerName) -> None:
+    """Take a worker out of service: no new session, no part in canaries."""
+    acting.make_and_tell(session, _of_worker(fleet, worker, "cordon"))
+
+
+@action(app, "uncordon")
+def uncordon(session: Session, fleet: FleetName, worker: WorkerName) -> None:
+    """End a cordon."""
+    acting.make_and_tell(session, _of_worker(fleet, worker, "uncordon"))
+
+
+def _of_worker(fleet: str, worker: str, verb: str) -> Change:
+    return Change(
+        title=f"{verb} worker {fleet}/{worker}",
+        path=f"/v1/fleets/{fleet}/workers/{worker}/{verb}",
+        body={},
+    )
+
+
 def register_pins(root: typer.Typer) -> None:
     """Put `flip` and `unpin` on the top level."""
 

@@ -1,4 +1,4 @@
-"""What an operator decides for one worker: pins and cordons."""
+"""What an operator decides for one worker: pins, cordons, and the way back into service."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -99,6 +99,36 @@ def set_cordoned(conn: Connection, fleet: str, name: str, *, is_cordoned: bool, 
         told=_Told(action=f"worker.{word}", sentence=sentence, detail={}),
         act=act,
     )
+
+
+def restore(conn: Connection, fleet: str, name: str, *, act: Act) -> Change:
+    """Take a worker back whose breaker opened or that was quarantined: someone has looked.
+
+    Raises:
+        NotFoundError: no such fleet or worker.
+        ConflictError: it is at the fallback by break-glass, which only its own machine can end.
+    """
+    worker = worker_store.get(conn, fleet=fleet, name=name)
+    if worker.is_break_glass:
+        raise ConflictError(
+            f"{name} was forced to its fallback on its own machine: take the file or the variable"
+            " away there (`python -m worker.main local clear`)"
+        )
+    if worker.trip is None and not worker.is_quarantined:
+        sentence = f"nothing changes: the breaker of {name} is closed and it is not quarantined"
+        return Change(subject=workers.shown(worker), effects=(sentence,))
+
+    def write() -> None:
+        worker_store.close_trip(conn, worker_id=worker.id, reason=act.reason, now=act.now)
+        worker_store.set_quarantined(conn, worker_id=worker.id, is_quarantined=False)
+
+    why = f"its breaker ({worker.trip.reason}) is closed" if worker.trip else "quarantine ends"
+    told = _Told(
+        action="worker.restored",
+        sentence=f"{name} is back in service: {why}",
+        detail={"trip": worker.trip.reason if worker.trip else None},
+    )
+    return _change(conn, worker, write, told=told, act=act)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

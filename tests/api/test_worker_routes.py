@@ -235,3 +235,26 @@ def test_a_row_that_others_change_is_not_told_as_superseded(
 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert len(tries) == NUM_TRIES
+
+
+def test_a_worker_is_restored_by_a_person_who_has_looked(plane: ControlPlane) -> None:
+    plane.fleet("w-1")
+    path = f"/v1/fleets/{FLEET}/workers/w-1"
+    assert plane.done(f"{path}/restore")["effects"][0].startswith("nothing changes")
+    plane.done(f"{path}/pins", flag=FLAG, variant="fused_steady")
+    plane.as_worker("w-1", "trips", **_trip())
+    assert plane.desired("w-1", after=0).json()["flags"] == {FLAG: "nccl"}
+
+    restored = plane.done(f"{path}/restore")
+
+    assert restored["trip"] is None
+    assert plane.desired("w-1", after=0).json()["flags"] == {FLAG: "fused_steady"}
+    assert "worker.restored" in plane.audit()
+
+
+def test_break_glass_is_ended_only_on_the_machine_itself(plane: ControlPlane) -> None:
+    plane.fleet("w-1")
+    plane.as_worker("w-1", "effective", **effective("w-1", 1, is_break_glass=True))
+    answer = plane.post(f"/v1/fleets/{FLEET}/workers/w-1/restore")
+    assert answer.status_code == 409
+    assert "its own machine" in answer.json()["detail"]

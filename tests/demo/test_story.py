@@ -161,3 +161,12 @@ def test_the_api_s_answer_becomes_a_canary_with_gates_and_workers() -> None:
     assert failing.failed_at == AT
     assert seen.exposed_names == {"worker-a"}
     assert seen.exposed[0].verified_at is None
+
+
+def test_a_scene_is_played_again_only_if_those_who_took_no_part_were_harmed() -> None:
+    """A variant that harms its own sessions must fail; a machine that stalls shows nothing."""
+    failed = replace(RESULT, is_as_expected=False)
+    assert not RESULT.is_disturbed
+    assert not replace(failed, num_sessions_harmed=3).is_disturbed
+    assert replace(failed, num_healthy_harmed=1).is_disturbed
+    assert not replace(RESULT, num_healthy_harmed=1).is_disturbed

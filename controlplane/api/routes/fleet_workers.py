@@ -85,3 +85,9 @@ def uncordon(fleet: NamePath, worker: NamePath, body: Because, change: ByOperato
         body,
         lambda conn, act: overrides.set_cordoned(conn, fleet, worker, is_cordoned=False, act=act),
     )
+
+
+@router.post("/{worker}/restore")
+def restore(fleet: NamePath, worker: NamePath, body: Because, change: ByOperator) -> JSONResponse:
+    """Close its breaker and end its quarantine: someone has looked."""
+    return change.make(body, lambda conn, act: overrides.restore(conn, fleet, worker, act=act))

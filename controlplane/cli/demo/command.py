@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 from controlplane.cli import output
 from controlplane.cli.demo import scenes, story
 from controlplane.cli.demo import stage as stages
 from controlplane.cli.demo import summary as summaries
+from controlplane.cli.demo.scenes import Scene
 from controlplane.cli.demo.screen import LiveScreen, PlainScreen, Screen
 from controlplane.cli.demo.show import SceneFailedError, Show
 from controlplane.cli.demo.stage import Stage
@@ -34,6 +36,10 @@ def play(*, is_kept: bool, as_json: bool, summary_file: Path | None) -> Exit:
         if is_kept:
             _keep(stage)
     return Exit.OK if summary.is_as_expected else Exit.DEMO_FAILED
+
+
+# On a shared machine a stall of seconds is no rarity; twice in one scene is a machine too busy.
+MAX_REPLAYS: Final = 2
 
 
 def _played(stage: Stage, *, is_live: bool) -> Summary:
@@ -66,23 +72,35 @@ def _results(show: Show) -> Iterator[SceneResult]:
     for number, scene in enumerate(scenes.SCENES, start=1):
         title = (scene.__doc__ or "").splitlines()[0]
         show.scene(f"{number}/{len(scenes.SCENES)} {title}")
-        began_s = show.now_s()
-        try:
-            result = scene(show)
-        except SceneFailedError as error:
-            result = SceneResult(
-                title=f"{number} {scene.__name__}",
-                is_as_expected=False,
-                outcome="unfinished",
-                reason=str(error),
-                took_s=show.now_s() - began_s,
-                lowest_healthy_fps=story.lowest_fps(show.sessions),
-                problems=(str(error),),
-            )
-        show.say(f"{result.outcome}: {result.reason}")
+        result = _result(show, scene, number=number)
+        for _ in range(MAX_REPLAYS):
+            if not result.is_disturbed:
+                break
+            # What slows the workers that take no part is the machine: the scene shows nothing.
+            show.say("workers that took no part were late, too: the scene is played again")
+            scenes.settle(show)
+            result = _result(show, scene, number=number)
         yield result
         if not result.is_as_expected:
             return
+
+
+def _result(show: Show, scene: Scene, *, number: int) -> SceneResult:
+    began_s = show.now_s()
+    try:
+        result = scene(show)
+    except SceneFailedError as error:
+        result = SceneResult(
+            title=f"{number} {scene.__name__}",
+            is_as_expected=False,
+            outcome="unfinished",
+            reason=str(error),
+            took_s=show.now_s() - began_s,
+            lowest_healthy_fps=story.lowest_fps(show.sessions),
+            problems=(str(error),),
+        )
+    show.say(f"{result.outcome}: {result.reason}")
+    return result
 
 
 def _tell(summary: Summary, *, as_json: bool, file: Path | None) -> None:

@@ -23,11 +23,12 @@ _ENDED: Final = frozenset({"promoted", "rolled_back", "cancelled"})
 
 def adopted(show: Show) -> SceneResult:
     """The fleet is taken in on its fallback, first only watched, then in Steadyframe's hands."""
+    if not show.snapshot.workers:
+        show.change("/v1/fleets", {"name": FLEET})
+        show.stage.start_workers()
+        show.until(is_on(FALLBACK), within_s=START_WITHIN_S, what="every worker registered on nccl")
+        show.stage.start_viewers(LENGTHS)
     began = Beginning(show)
-    show.change("/v1/fleets", {"name": FLEET})
-    show.stage.start_workers()
-    show.until(is_on(FALLBACK), within_s=START_WITHIN_S, what="every worker registered on nccl")
-    show.stage.start_viewers(LENGTHS)
     show.hold(HOLD_S / 2)
     show.change(f"/v1/fleets/{FLEET}/mode", {"mode": "enforce"})
     show.hold(HOLD_S / 2)
@@ -91,13 +92,26 @@ def merely_slow(show: Show) -> SceneResult:
     )
 
 
-SCENES: Final[Sequence[Callable[[Show], SceneResult]]] = (
+Scene = Callable[[Show], SceneResult]
+SCENES: Final[Sequence[Scene]] = (
     adopted,
     passes,
     runs_out_as_in_august,
     caught_by_memory,
     merely_slow,
 )
+
+
+def settle(show: Show) -> None:
+    """Bring every worker back into service before a scene is played again."""
+    for worker in show.snapshot.workers:
+        if not worker.is_healthy:
+            show.change(f"/v1/fleets/{FLEET}/workers/{worker.name}/restore", {})
+    show.until(
+        lambda seen: all(worker.is_effective and worker.is_healthy for worker in seen.workers),
+        within_s=FLIP_WITHIN_S,
+        what="every worker is back in service",
+    )
 
 
 class Beginning:
@@ -132,6 +146,7 @@ class Beginning:
             took_s=self._show.now_s() - self._at_s,
             num_sessions=len(self.sessions()),
             num_sessions_harmed=sum(each.is_harmed for each in self.sessions()),
+            num_healthy_harmed=sum(each.is_harmed for each in healthy),
             lowest_healthy_fps=story.lowest_fps(healthy),
             problems=tuple(told),
         )

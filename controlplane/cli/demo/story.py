@@ -119,9 +119,15 @@ class SceneResult:
     contained_after_s: float | None = None  # from the first failing record
     verified_after_s: float | None = None
     num_sessions_harmed: int = 0
+    num_healthy_harmed: int = 0  # of them on workers that took no part in the canary
     num_sessions: int = 0
     lowest_healthy_fps: float | None = None
     problems: tuple[str, ...] = field(default=())
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether it failed while workers that took no part in it were harmed, too."""
+        return not self.is_as_expected and self.num_healthy_harmed > 0
 
 
 def lowest_fps(sessions: Iterable[ViewerSession]) -> float | None:
