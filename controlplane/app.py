@@ -132,6 +132,10 @@ def serve(settings: Settings) -> None:
     # Before anything is written: a second process on the same file must leave it alone.
     with database.guard_single_writer():
         parts = assemble(settings, database=database)
+        if settings.database.startswith("sqlite"):
+            # The lock says that whoever led before is dead. Waiting for its time to run out would
+            # let the leases of canaries lapse over every crash.
+            parts.loop.take_over()
         with _listening(settings) as listener:
             server.answer(parts.app, listener, signals=parts.context.signals)
         log.info("server_stopped")

@@ -75,6 +75,7 @@ class Worker:
     is_cordoned: bool
     is_quarantined: bool
     is_break_glass: bool
+    is_lease_lapsed: bool  # it left a variant by itself; only a newer generation leads back
 
     @property
     def stratum(self) -> tuple[str, str]:

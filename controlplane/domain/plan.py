@@ -133,10 +133,13 @@ def _pause(seen: Observation, judgement: Judgement, *, now: datetime) -> _News |
     canary = seen.canary
     if canary.phase not in RUNNING:
         return None
-    if canary.lease_until is not None and now > canary.lease_until:
+    gone = _lapsed_workers(seen)
+    if gone or (canary.lease_until is not None and now > canary.lease_until):
         if canary.num_lease_lapses + 1 >= MAX_LEASE_LAPSES:
             return _News(event=Event.CONTROL_LOST, reason="its lease lapsed a second time")
         reason = "its lease lapsed: no fresh evidence to renew it on"
+        if gone:
+            reason = f"its lease lapsed on {', '.join(gone)}, which no renewal reached in time"
         return _News(event=Event.LEASE_LAPSED, reason=reason)
     if pause := seen.asked(RequestKind.PAUSE):
         return _News(event=Event.PAUSED, reason=pause.reason, request=pause)
@@ -148,6 +151,21 @@ def _pause(seen: Observation, judgement: Judgement, *, now: datetime) -> _News |
         reason = f"unmeasured for over {seen.policy.limits.hold_after}: {_unmeasured(judgement)}"
         return _News(event=Event.INCONCLUSIVE, reason=reason)
     return None
+
+
+def _lapsed_workers(seen: Observation) -> tuple[str, ...]:
+    """Exposed workers that left the variant by themselves under the state they are told now.
+
+    The lease counts on their clock: it can lapse there while ours was renewed in time.
+    """
+    exposed = {exposure.worker_id for exposure in seen.exposures}
+    return tuple(
+        worker.name
+        for worker in seen.workers
+        if worker.id in exposed
+        and worker.is_lease_lapsed
+        and worker.effective_generation >= worker.desired_generation
+    )
 
 
 def _unmeasured(judgement: Judgement) -> str:

@@ -105,6 +105,11 @@ class Loop:
             # rounds go on, and the next tick observes afresh.
             _log.exception("beat_failed", reconciler=type(of).__name__)
 
+    def take_over(self) -> None:
+        """Lead at the next tick; only for who knows that no other controller runs."""
+        with self._database.write() as conn:
+            leader_store.vacate(conn, now=self._clock.now())
+
     def _lead(self, now: datetime) -> int | None:
         with self._database.write() as conn:
             return leader_store.acquire(conn, holder=self._holder, now=now, ttl=self._lease)

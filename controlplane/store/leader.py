@@ -48,6 +48,11 @@ def release(conn: Connection, *, holder: str, now: datetime) -> None:
     conn.execute(update(leader).where(mine).values(expires_at=now))
 
 
+def vacate(conn: Connection, *, now: datetime) -> None:
+    """End whoever's leadership; only for who knows by other means that no other controller runs."""
+    conn.execute(update(leader).where(leader.c.name == _NAME).values(expires_at=now))
+
+
 def require(conn: Connection, *, epoch: int) -> None:
     """Hold the leadership of `epoch` until the transaction ends.
 

@@ -35,6 +35,7 @@ _DIRECT = (
     "is_cordoned",
     "is_quarantined",
     "is_break_glass",
+    "is_lease_lapsed",
 )
 
 

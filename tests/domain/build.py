@@ -120,6 +120,7 @@ def worker(name: str = "worker-1", **changes: Any) -> Worker:
         is_cordoned=False,
         is_quarantined=False,
         is_break_glass=False,
+        is_lease_lapsed=False,
     )
     return replace(base, **changes)
 

@@ -511,3 +511,18 @@ def test_whatever_is_seen_the_plan_is_legal(  # noqa: PLR0913 - one per thing th
         assert stopped is None
     if phase in TERMINAL:
         assert planned.canary == observed.canary
+
+
+def test_a_lease_that_lapsed_on_the_worker_holds_the_canary() -> None:
+    """Its clock may run out while ours was renewed: then only a new generation leads back.
+
+    Seen with a control plane that was killed again and again: the canary waited for sessions
+    that no worker would ever give it.
+    """
+    left = worker("worker-1", is_lease_lapsed=True)
+    others = tuple(worker(f"worker-{n}") for n in (2, 3, 4))
+    planned = plan(seen(workers=(left, *others)), now=NOW)
+    assert planned.event is Event.LEASE_LAPSED
+    assert "worker-1" in planned.canary.reason
+    behind = worker("worker-1", is_lease_lapsed=True, desired_generation=99)
+    assert plan(seen(workers=(behind, *others)), now=NOW).event is not Event.LEASE_LAPSED

@@ -111,3 +111,17 @@ def _releasing(semaphore: threading.Semaphore) -> Callable[[], None]:
         semaphore.release()
 
     return release
+
+
+def test_who_knows_that_the_leader_is_dead_takes_over_at_once(
+    database: Database, clock: FakeClock
+) -> None:
+    """A crash of the embedded control plane must not cost a canary its lease."""
+    killed, started_again = Recorder(), Recorder()
+    loop_of(database, clock, killed, holder="a").tick()
+    loop = loop_of(database, clock, started_again, holder="b")
+    loop.tick()
+    assert started_again.ticks == []
+    loop.take_over()
+    loop.tick()
+    assert len(started_again.ticks) == 1
