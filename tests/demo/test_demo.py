@@ -82,6 +82,7 @@ def test_the_demo_shows_the_main_job_and_ends_with_zero(tmp_path: Path) -> None:
         "promoted",
         "rolled_back",
         "rolled_back",
+        "rolled_back",
     ]
     assert summary["lowest_healthy_fps"] >= 24.0
     assert summary["peak_memory_bytes"] < 3 * 2**30
