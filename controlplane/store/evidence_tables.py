@@ -12,6 +12,7 @@ from controlplane.store.columns import (
     count,
     identifier,
     json_value,
+    of_canary,
     of_fleet,
     of_worker,
     one_of,
@@ -157,4 +158,21 @@ breaker_trips = Table(
     text("closed_reason", nullable=True),
     PrimaryKeyConstraint("worker_id", "id"),
     Index(None, "worker_id", "at"),
+)
+# One row a probe: a repeat of its report is no second one.
+probe_reports = Table(
+    "probe_reports",
+    METADATA,
+    identifier("id", primary_key=True),
+    of_canary(),
+    of_worker(),
+    identifier("incarnation", ForeignKey("incarnations.id")),
+    json_value("lengths"),  # [first-forward length, bytes kept for it], ascending
+    count("flag_bytes_before"),
+    count("flag_bytes_left", nullable=True),
+    Column("rollback_ms", Float),
+    one_of("fault", Reason, nullable=True),
+    text("detail"),
+    at("received_at"),
+    Index(None, "canary_id"),
 )

@@ -101,6 +101,7 @@ desired_states = Table(
     count("generation"),
     json_value("flags"),
     json_value("experiment", nullable=True),
+    json_value("probe", nullable=True),  # of a canary in preflight
     truth("is_admitting"),
     truth("is_draining"),
     json_value("reasons"),
@@ -333,4 +334,12 @@ api_tokens = Table(
     at("created_at"),
     at("expires_at", nullable=True),
     at("revoked_at", nullable=True),
+)
+web_sessions = Table(
+    "web_sessions",
+    METADATA,
+    identifier("hash", primary_key=True),  # of what the browser's cookie holds
+    identifier("token_id", ForeignKey("api_tokens.id")),
+    at("created_at"),
+    at("expires_at", index=True),
 )
