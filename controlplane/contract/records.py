@@ -32,7 +32,7 @@ class Segment(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     flags: Flags
-    num_frames: Count
+    num_frames: Count  # without those of the session's first chunk, which start the clock
     streamed_s: Seconds
 
 

@@ -151,7 +151,9 @@ class Meter:
         self._num_first_chunk_frames = delivery.num_frames
         self._num_frames = delivery.num_frames
         self._last_num_frames = delivery.num_frames
-        self._add_to_segment(delivery, streamed_s=0.0)
+        # Its frames start the clock, so they are of no segment: counted, they would make the rate of
+        # a short one look better than it was.
+        self._add_to_segment(delivery, num_frames=0, streamed_s=0.0)
 
     def _continue(self, delivery: Delivery) -> None:
         passed_s = delivery.at - self._last_at
@@ -168,7 +170,7 @@ class Meter:
         self._num_frames += delivery.num_frames
         self._last_num_frames = delivery.num_frames
         self._seconds.add(delivery.num_frames, at_s=self._stream_time(delivery.at))
-        self._add_to_segment(delivery, streamed_s=gap_s)
+        self._add_to_segment(delivery, num_frames=delivery.num_frames, streamed_s=gap_s)
 
     def _stream_time(self, at: float) -> float:
         return (
@@ -181,7 +183,7 @@ class Meter:
             return 0.0
         return now - self._last_at
 
-    def _add_to_segment(self, delivery: Delivery, *, streamed_s: float) -> None:
+    def _add_to_segment(self, delivery: Delivery, *, num_frames: int, streamed_s: float) -> None:
         flags = dict(delivery.flags)
         is_same = bool(self._segments) and self._segments[-1].flags == flags
         if not is_same and len(self._segments) < MAX_SEGMENTS:
@@ -189,7 +191,7 @@ class Meter:
         last = self._segments[-1]
         self._segments[-1] = Segment(
             flags=last.flags,
-            num_frames=last.num_frames + delivery.num_frames,
+            num_frames=last.num_frames + num_frames,
             streamed_s=last.streamed_s + streamed_s,
         )
 

@@ -129,9 +129,16 @@ class Group:
             self._fail(index, report)
             return
         timer = asyncio.get_running_loop().call_later(
-            _CAUSE_WAIT_S, lambda: self._fail(index, report)
+            _CAUSE_WAIT_S, lambda: self._fail_for(index, report)
         )
         self._timers.add(timer)
+
+    def _fail_for(self, index: int, report: FaultReport) -> None:
+        """Nobody gave a cause in time: a process that has gone without a word is one."""
+        for other, pid in enumerate(self.pids.values()):
+            if other not in self._reports and watchdog.is_gone(pid):
+                self._lost(other)
+        self._fail(index, report)
 
     def _fail(self, index: int, report: FaultReport) -> None:
         if not self._has_failed:

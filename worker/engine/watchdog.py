@@ -41,8 +41,18 @@ def found(
 
 def is_stopped(pid: int) -> bool:
     """True if the kernel holds the process in a stop (SIGSTOP, a debugger)."""
+    return _state(pid) in {"T", "t"}
+
+
+def is_gone(pid: int) -> bool:
+    """True if the process has ended, waited for or not."""
+    return _state(pid) in {"", "Z", "X", "x"}
+
+
+def _state(pid: int) -> str:
+    """The kernel's letter for the state of the process; empty if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] in {"T", "t"}
+        return ""
+    return stat.rpartition(")")[2].split()[0]

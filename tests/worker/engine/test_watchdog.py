@@ -1,5 +1,9 @@
 """Which process is said to hang."""
 
+import os
+import subprocess
+import sys
+
 from worker.engine import watchdog
 from worker.parallel.board import Progress
 
@@ -33,3 +37,16 @@ def test_a_stopped_process_is_the_culprit_wherever_it_stands() -> None:
     """It may have entered as many collectives as the rank that waits for it."""
     lines = (_line(silent_s=3.0, num_collectives=41), _line(silent_s=3.0, num_collectives=41))
     assert _found(*lines, stopped=(1,)) == 1
+
+
+def test_a_process_that_has_ended_is_gone_before_anybody_waits_for_it() -> None:
+    """A rank that only lost its peer must not be blamed while the dead one is a zombie."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert child.stdin is not None
+    with child.stdin:
+        assert not watchdog.is_gone(child.pid)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert watchdog.is_gone(child.pid)
+    child.wait()
+    assert watchdog.is_gone(child.pid)
