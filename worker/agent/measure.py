@@ -151,8 +151,8 @@ class Meter:
         self._num_first_chunk_frames = delivery.num_frames
         self._num_frames = delivery.num_frames
         self._last_num_frames = delivery.num_frames
-        # Its frames start the clock, so they are of no segment: counted, they would make the rate of
-        # a short one look better than it was.
+        # Its frames start the clock, so they are of no segment: counted, they would make the rate
+        # of a short one look better than it was.
         self._add_to_segment(delivery, num_frames=0, streamed_s=0.0)
 
     def _continue(self, delivery: Delivery) -> None:
