@@ -32,6 +32,7 @@ from controlplane.api.routes import (
     health,
     office,
     otlp,
+    reports,
     workers,
 )
 from controlplane.api.signals import Signals
@@ -64,6 +65,7 @@ ROUTERS = (
     catalogue.router,
     canaries.router,
     office.router,
+    reports.router,
 )
 _TELEMETRY_PATHS = ("/v1/logs", "/v1/metrics")
 

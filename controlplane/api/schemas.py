@@ -60,6 +60,8 @@ SessionCursor = Annotated[
     str | None, Query(alias="cursor", pattern=r"^\d{4}-W\d{2}\.[A-Za-z0-9_-]{1,64}$")
 ]
 SequenceCursor = Annotated[int | None, Query(alias="cursor", ge=0, le=MAX_INT64)]
+# Whether there is such a day is `weeks.day_of`'s to say; pydantic would read a number as seconds.
+DayQuery = Annotated[str | None, Query(max_length=40, description="Such as 2026-10-08.")]
 GenerationQuery = Annotated[int, Query(ge=0, le=MAX_INT64)]
 IncarnationQuery = Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 

@@ -25,6 +25,8 @@ class Fleet:
     promoted: Mapping[str, str]  # flag -> variant; absent: the fallback
     stopped_reason: str | None  # not None: stop-the-line, everything at the fallback
     version: int
+    # Made-up sessions to look at. It takes no workers and never leaves `observe`.
+    is_sample: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

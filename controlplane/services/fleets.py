@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from controlplane.domain.errors import ConflictError
 from controlplane.domain.fleet import Fleet, Mode
 from controlplane.services import effects
 from controlplane.services.change import Act, Change
@@ -32,8 +33,11 @@ def set_mode(conn: Connection, name: str, mode: Mode, *, act: Act) -> Change:
 
     Raises:
         NotFoundError: no fleet of that name.
+        ConflictError: it is a sample.
     """
     fleet = fleet_store.get(conn, name)
+    if fleet.is_sample and mode is Mode.ENFORCE:
+        raise ConflictError(f"{name} is sample data: it has no workers and only observes")
     if fleet.mode is mode:
         return _unchanged(conn, name, f"it is in mode {mode} already")
     sentence = (

@@ -29,9 +29,11 @@ def register(
 
     Raises:
         NotFoundError: the fleet has not been adopted.
-        ConflictError: a newer incarnation has registered.
+        ConflictError: a newer incarnation has registered, or the fleet is a sample.
         InvalidValueError: the generation is out of bounds.
     """
+    if fleet_store.get(conn, registration.fleet).is_sample:
+        raise ConflictError(f"fleet {registration.fleet} is sample data: it takes no workers")
     worker = worker_store.register(conn, registration=registration, worker_id=new_id(), now=now)
     woken = desired_states.refresh_worker(conn, worker_id=worker.id, now=now)
     return desired(conn, worker.id, now=now), woken

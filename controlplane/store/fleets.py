@@ -19,7 +19,8 @@ def insert(conn: Connection, fleet: Fleet) -> None:
     dialect.serialise(conn, "fleets")
     if conn.execute(select(fleets.c.id).where(fleets.c.name == fleet.name)).first():
         raise ConflictError(f"there is a fleet named {fleet.name!r} already")
-    conn.execute(fleets.insert().values(id=fleet.id, name=fleet.name, **_changeable(fleet)))
+    known = {"id": fleet.id, "name": fleet.name, "is_sample": fleet.is_sample}
+    conn.execute(fleets.insert().values(**known, **_changeable(fleet)))
 
 
 def get(conn: Connection, name: str) -> Fleet:
@@ -75,4 +76,5 @@ def _fleet(row: Row[Any]) -> Fleet:
         promoted=row.promoted,
         stopped_reason=row.stopped_reason,
         version=row.version,
+        is_sample=row.is_sample,
     )

@@ -9,8 +9,7 @@ from sqlalchemy import Connection, case, func, select
 
 from controlplane.domain.canary import TERMINAL
 from controlplane.domain.fleet import Mode
-from controlplane.store.evidence_tables import breaker_trips, live_sessions, session_rollups
-from controlplane.store.rollups import COUNTS
+from controlplane.store.evidence_tables import breaker_trips, live_sessions
 from controlplane.store.tables import canaries, fleets, workers
 
 
@@ -19,6 +18,7 @@ class FleetRow:
     """A fleet at a glance."""
 
     name: str
+    is_sample: bool  # made-up sessions to look at: no workers, nothing is ever flipped
     mode: Mode
     stopped_reason: str | None
     promoted: Mapping[str, str]
@@ -28,35 +28,6 @@ class FleetRow:
     num_open_sessions: int
     num_live_canaries: int
     oldest_seen_at: datetime | None  # of the worker that has been silent for longest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeekRow:
-    """Closed sessions of one week and one set of variants; synthetic ones stand apart."""
-
-    week: str
-    fleet: str
-    hardware: str
-    stack: str
-    flags: Mapping[str, str]
-    is_mixed: bool  # changed variant while they ran
-    is_synthetic: bool
-    num_sessions: int
-    num_rated: int  # streamed long enough, paced by the worker, not failed
-    num_slow: int
-    num_very_slow: int
-    num_failed: int
-    num_viewer_limited: int
-
-    @property
-    def slow_rate(self) -> float | None:
-        """Slow ones among the rated, or None where none is."""
-        return self.num_slow / self.num_rated if self.num_rated else None
-
-    @property
-    def failure_rate(self) -> float | None:
-        """Failed or lost ones among all, or None where there are none."""
-        return self.num_failed / self.num_sessions if self.num_sessions else None
 
 
 def fleet_rows(conn: Connection) -> tuple[FleetRow, ...]:
@@ -79,6 +50,7 @@ def fleet_rows(conn: Connection) -> tuple[FleetRow, ...]:
     return tuple(
         FleetRow(
             name=row.name,
+            is_sample=row.is_sample,
             mode=Mode(row.mode),
             stopped_reason=row.stopped_reason,
             promoted=row.promoted,
@@ -91,45 +63,6 @@ def fleet_rows(conn: Connection) -> tuple[FleetRow, ...]:
         )
         for row in conn.execute(select(fleets).order_by(fleets.c.name))
     )
-
-
-def weekly(
-    conn: Connection,
-    *,
-    fleet: str | None,
-    from_week: str,
-    to_week: str,
-    is_synthetic: bool | None = False,
-) -> tuple[WeekRow, ...]:
-    """Counts of closed sessions, oldest week first; both weeks are included.
-
-    Args:
-        conn: a connection.
-        fleet: only this one; None: every fleet.
-        from_week: as `sessions.week_of` writes it.
-        to_week: the same.
-        is_synthetic: sessions of that kind only; None: both.
-    """
-    columns = ("week", "hardware", "stack", "flags", "is_mixed", "is_synthetic", *COUNTS)
-    selected = (
-        select(*(session_rollups.c[name] for name in columns), fleets.c.name.label("fleet"))
-        .join_from(session_rollups, fleets)
-        .where(session_rollups.c.week.between(from_week, to_week))
-        .order_by(
-            session_rollups.c.week,
-            fleets.c.name,
-            session_rollups.c.hardware,
-            session_rollups.c.stack,
-            session_rollups.c.variants,
-            session_rollups.c.is_mixed,
-            session_rollups.c.is_synthetic,
-        )
-    )
-    if fleet is not None:
-        selected = selected.where(fleets.c.name == fleet)
-    if is_synthetic is not None:
-        selected = selected.where(session_rollups.c.is_synthetic.is_(is_synthetic))
-    return tuple(WeekRow(**row._asdict()) for row in conn.execute(selected))
 
 
 def _by_fleet(conn: Connection, selected: Any) -> dict[str, dict[str, Any]]:

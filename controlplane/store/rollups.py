@@ -1,18 +1,23 @@
-"""Counts of closed sessions by week, fleet, hardware, stack and set of variants.
+"""Counts of ended sessions by day, fleet, hardware, stack and set of variants.
 
-Written in the transaction that closes the sessions, so that a report never reads them one by one.
+Written in the transaction that closes or imports the sessions, so that a report never reads them
+one by one. Days and not weeks, so that a report may begin its weeks on any of them.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import Connection
 
 from controlplane.contract import vocabulary
 from controlplane.contract.vocabulary import Outcome
+from controlplane.domain import weeks
+from controlplane.domain.evidence import SessionEvidence
 from controlplane.store import dialect, session_row
-from controlplane.store.evidence_tables import session_rollups
+from controlplane.store.evidence_tables import session_days
 from controlplane.store.session_row import LiveSession
 
 COUNTS: Final = (
@@ -23,24 +28,50 @@ COUNTS: Final = (
     "num_failed",
     "num_viewer_limited",
 )
-_KEY: Final = tuple(column.name for column in session_rollups.primary_key)
+_KEY: Final = tuple(column.name for column in session_days.primary_key)
 
 
-def count(conn: Connection, closed: Sequence[tuple[str, LiveSession, bool]]) -> None:
-    """Add closed sessions, each with its week and whether it changed variant, to the counts."""
-    rows = counted(closed)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A session that is over, as far as it is counted."""
+
+    fleet_id: str
+    hardware: str
+    stack: str
+    flags: Mapping[str, str]
+    is_mixed: bool  # changed variant while it ran
+    is_imported: bool
+    evidence: SessionEvidence
+
+
+def of_session(session: LiveSession, *, is_mixed: bool) -> Ended:
+    """A session that was measured here."""
+    return Ended(
+        fleet_id=session.fleet_id,
+        hardware=session.hardware,
+        stack=session.stack,
+        flags=session.flags,
+        is_mixed=is_mixed,
+        is_imported=False,
+        evidence=session_row.evidence(session, worker="", canary_id=""),
+    )
+
+
+def count(conn: Connection, ended: Iterable[Ended]) -> None:
+    """Add sessions to the counts."""
+    rows = counted(ended)
     if rows:
-        dialect.add_up(conn, session_rollups, rows, sums=COUNTS)
+        dialect.add_up(conn, session_days, rows, sums=COUNTS)
 
 
-def counted(closed: Iterable[tuple[str, LiveSession, bool]]) -> list[dict[str, Any]]:
+def counted(ended: Iterable[Ended]) -> Sequence[dict[str, Any]]:
     """Rows of counts, one for each group, in the order of their keys."""
     counts: dict[tuple[Any, ...], Counter[str]] = {}
     flags: dict[tuple[Any, ...], dict[str, str]] = {}
-    for week, session, is_mixed in closed:
-        key = _key(week, session, is_mixed=is_mixed)
-        counts.setdefault(key, Counter()).update(_counts(session))
-        flags[key] = session.flags
+    for one in ended:
+        key = _key(one)
+        counts.setdefault(key, Counter()).update(_counts(one.evidence))
+        flags[key] = dict(one.flags)
     # Sorted, so that two transactions that touch the same groups do not wait for each other.
     return [
         {
@@ -52,30 +83,35 @@ def counted(closed: Iterable[tuple[str, LiveSession, bool]]) -> list[dict[str, A
     ]
 
 
-def _key(week: str, session: LiveSession, *, is_mixed: bool) -> tuple[Any, ...]:
+def day_of(moment: datetime) -> int:
+    """The day of `moment` in UTC, as `session_days` numbers it."""
+    return weeks.number_of(moment.astimezone(UTC).date())
+
+
+def _key(one: Ended) -> tuple[Any, ...]:
     values = {
-        "week": week,
-        "fleet_id": session.fleet_id,
-        "hardware": session.hardware,
-        "stack": session.stack,
-        "variants": vocabulary.flags_digest(session.flags),
-        "is_mixed": is_mixed,
-        "is_synthetic": session.is_synthetic,
+        "day": day_of(one.evidence.started_at),
+        "fleet_id": one.fleet_id,
+        "hardware": one.hardware,
+        "stack": one.stack,
+        "variants": vocabulary.flags_digest(one.flags),
+        "is_mixed": one.is_mixed,
+        "is_synthetic": one.evidence.is_synthetic,
+        "is_imported": one.is_imported,
     }
     return tuple(values[name] for name in _KEY)
 
 
-def _counts(session: LiveSession) -> dict[str, int]:
+def _counts(seen: SessionEvidence) -> dict[str, int]:
     # The judge's own words decide what counts, so that report and gate cannot disagree.
-    seen = session_row.evidence(session, worker="", canary_id="")
-    rated = session.fps if seen.counts_for_rate() else None
+    rated = seen.fps if seen.counts_for_rate() else None
     truths = {
         "num_sessions": True,
         "num_rated": rated is not None,
         "num_slow": rated is not None and vocabulary.is_slow(rated),
         "num_very_slow": rated is not None and vocabulary.is_very_slow(rated),
         "num_failed": seen.has_failed,
-        "num_viewer_limited": session.outcome is Outcome.VIEWER_LIMITED,
+        "num_viewer_limited": seen.outcome is Outcome.VIEWER_LIMITED,
     }
     # PostgreSQL adds up numbers, not truths.
     return {name: int(is_so) for name, is_so in truths.items()}

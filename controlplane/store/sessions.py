@@ -1,4 +1,4 @@
-"""Sessions: live ones merged in place, closed ones written once with their counts by week."""
+"""Sessions: live ones merged in place, closed ones written once with their counts by day."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -87,7 +87,7 @@ def _close(
     rollups.count(
         conn,
         [
-            (row["week"], session, row["is_mixed"])
+            rollups.of_session(session, is_mixed=row["is_mixed"])
             for row, session in zip(rows, just_ended, strict=True)
         ],
     )

@@ -2,6 +2,7 @@
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -50,6 +51,13 @@ fleets = Table(
     json_value("promoted"),
     text("stopped_reason", nullable=True),
     count("version"),
+    Column(
+        "is_sample",
+        Boolean,
+        CheckConstraint("NOT is_sample OR mode = 'observe'", name="sample_observes"),
+        nullable=False,
+        server_default=sql("false"),
+    ),
 )
 stacks = Table(
     "stacks", METADATA, word("digest", primary_key=True), json_value("parts"), at("first_seen_at")

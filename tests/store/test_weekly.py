@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,15 +10,22 @@ from sqlalchemy import select
 
 from controlplane.contract import vocabulary
 from controlplane.contract.vocabulary import Outcome
+from controlplane.domain.weeks import Weeks
 from controlplane.services import ingest
 from controlplane.store import queries
 from controlplane.store import sessions as session_store
+from controlplane.store import weekly as weekly_store
 from controlplane.store.evidence_tables import sessions
 from controlplane.store.transaction import Database
 from tests import build
 from tests.clock import START
 
-_EVERY: dict[str, Any] = {"fleet": build.FLEET, "from_week": "2026-W01", "to_week": "2026-W53"}
+_EVERY: dict[str, Any] = {
+    "weeks": Weeks(),
+    "fleet": build.FLEET,
+    "since": date(2025, 12, 29),
+    "until": date(2027, 12, 26),
+}
 
 
 @pytest.mark.parametrize(
@@ -49,8 +56,12 @@ def test_the_counts_equal_a_recount_of_the_sessions(database: Database, seed: in
     with database.write() as conn:
         session_store.close_lost(conn, incarnation="incarnation-worker-1", now=START)
         counted = {
-            (row.week, row.flags[build.FLAG], row.is_mixed): _counts(row)
-            for row in queries.weekly(conn, **_EVERY)
+            (
+                Weeks().label(row.starts_on),
+                row.flags[build.FLAG],
+                row.is_mixed,
+            ): _counts(row)
+            for row in weekly_store.rows(conn, **_EVERY)
         }
         assert counted == _recounted(conn.execute(select(sessions)).all())
 
@@ -67,9 +78,9 @@ def test_a_session_at_the_threshold_is_slow(database: Database) -> None:
         told = [build.received(end)]
         ingest.ingest_logs(database, identity=build.writer(), records=told, now=START)
     with database.read() as conn:
-        (row,) = queries.weekly(conn, **_EVERY)
+        (row,) = weekly_store.rows(conn, **_EVERY)
     assert (row.num_rated, row.num_slow, row.num_very_slow) == (4, 3, 2)
-    assert (row.slow_rate, row.failure_rate) == (0.75, 0.0)
+    assert (row.slow.share, row.failure.share) == (0.75, 0.0)
 
 
 def test_synthetic_sessions_stand_apart(database: Database) -> None:
@@ -78,9 +89,11 @@ def test_synthetic_sessions_stand_apart(database: Database) -> None:
         build.put_worker(conn)
     told = [build.received(build.ended(is_synthetic=True))]
     ingest.ingest_logs(database, identity=build.writer(), records=told, now=START)
+    told = [build.received(build.ended("watched", seq=9))]
+    ingest.ingest_logs(database, identity=build.writer(), records=told, now=START)
     with database.read() as conn:
-        assert queries.weekly(conn, **_EVERY) == ()
-        assert len(queries.weekly(conn, is_synthetic=True, **_EVERY)) == 1
+        kinds = [row.is_synthetic for row in weekly_store.rows(conn, **_EVERY)]
+    assert kinds == [False, True]
 
 
 def test_a_fleet_at_a_glance(database: Database) -> None:
@@ -125,7 +138,7 @@ def _random_end(rng: random.Random, **known: Any) -> Any:
     )
 
 
-def _counts(row: queries.WeekRow) -> tuple[int, ...]:
+def _counts(row: weekly_store.WeekRow) -> tuple[int, ...]:
     return (
         row.num_sessions,
         row.num_rated,

@@ -1,4 +1,4 @@
-"""What belongs to no fleet: reports, sessions, the audit log, tokens."""
+"""What belongs to no fleet: sessions, the audit log, tokens."""
 
 from typing import Any
 
@@ -22,16 +22,6 @@ from controlplane.api.schemas import (
 from controlplane.services import reports, tokens
 
 router = APIRouter(prefix="/v1", tags=["office"])
-
-
-@router.get("/reports/weekly")
-def weekly(here: Here, principal: auth.Viewer, fleet: NameQuery = None) -> Any:
-    """Slow and failed sessions by week, fleet, stratum and variants; never added together."""
-    auth.check_fleet(principal, fleet)
-    with here.database.read() as conn:
-        return views.whole(
-            reports.weekly(conn, fleet=fleet or principal.fleet, now=here.clock.now())
-        )
 
 
 @router.get("/sessions")
