@@ -40,14 +40,13 @@ class Grant:
 def principal(conn: Connection, *, token: str, now: datetime) -> Principal | None:
     """Who `token` stands for; None if it is not known, has expired or was revoked."""
     stored = token_store.find(conn, secret=token, now=now)
-    if stored is None:
-        return None
+    return None if stored is None else principal_of(stored)
+
+
+def principal_of(token: Token) -> Principal:
+    """Who a valid `token` stands for."""
     return Principal(
-        id=stored.id,
-        actor=stored.name,
-        role=stored.role,
-        fleet=stored.fleet,
-        worker=stored.worker,
+        id=token.id, actor=token.name, role=token.role, fleet=token.fleet, worker=token.worker
     )
 
 
