@@ -61,7 +61,12 @@ class Client:
     def get(self, path: str, **query: str | int | None) -> Json:
         """The answer to GET `path`. Raises: CliError."""
         params = {name: value for name, value in query.items() if value is not None}
-        return self._send("GET", path, params=params)
+        return self._decoded(self._send("GET", path, params=params))
+
+    def text(self, path: str, **query: str | int | None) -> str:
+        """The answer to GET `path` as it is, where it is no JSON. Raises: CliError."""
+        params = {name: value for name, value in query.items() if value is not None}
+        return self._send("GET", path, params=params, headers={"Accept": "text/csv"}).text
 
     def items(self, path: str, **query: str | int | None) -> Iterator[Json]:
         """Every item of a paged list, page after page. Raises: CliError."""
@@ -78,24 +83,25 @@ class Client:
 
     def effects(self, path: str, body: Mapping[str, Json]) -> list[str]:
         """What POST `path` would do, in words, without doing it. Raises: CliError."""
-        answer = self._send("POST", path, json=dict(body), params={"dry_run": "true"})
+        query = {"dry_run": "true"}
+        answer = self._decoded(self._send("POST", path, json=dict(body), params=query))
         return [str(effect) for effect in answer.get("effects", [])]
 
     def post(self, path: str, body: Mapping[str, Json]) -> Json:
         """Do it, once: a repeat after a lost answer carries the same idempotency key."""
         headers = {"Idempotency-Key": secrets.token_hex(16)}
-        return self._send("POST", path, json=dict(body), headers=headers)
+        return self._decoded(self._send("POST", path, json=dict(body), headers=headers))
 
     def check(self, path: str, body: Mapping[str, Json]) -> Json:
         """The answer to a POST that changes nothing. Raises: CliError."""
-        return self._send("POST", path, json=dict(body))
+        return self._decoded(self._send("POST", path, json=dict(body)))
 
-    def _send(self, method: str, path: str, **request: Json) -> Json:
+    def _send(self, method: str, path: str, **request: Json) -> "httpx.Response":
         import httpx
 
         for attempt in range(1, NUM_TRIES + 1):
             try:
-                return self._read(self._http.request(method, path, **request))
+                return self._checked(self._http.request(method, path, **request))
             except httpx.TransportError as error:
                 # An answer that got lost may be asked for again: a POST by its idempotency key.
                 if attempt == NUM_TRIES or isinstance(error, httpx.ConnectError):
@@ -110,9 +116,9 @@ class Client:
             "STEADYFRAME_URL",
         )
 
-    def _read(self, response: "httpx.Response") -> Json:
+    def _checked(self, response: "httpx.Response") -> "httpx.Response":
         if response.is_success:
-            return self._decoded(response)
+            return response
         exit_code = _EXITS.get(response.status_code, Exit.SERVER_FAULT)
         raise CliError(
             _problem_text(response),

@@ -1,15 +1,18 @@
 """`steadyframe fleet ...`, `stop-the-line` and `lift`: what concerns a whole fleet."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Final
 
 import typer
 
 from controlplane.cli import acting, output
 from controlplane.cli.acting import Change
+from controlplane.cli.client import Json
 from controlplane.cli.session import Session, action, query
 
 app = typer.Typer(help="Adopt fleets, see them, and say how far Steadyframe may act.")
 
+SAMPLE: Final = "sample data"
 FleetName = Annotated[str, typer.Argument(metavar="FLEET", help="Name of the fleet.")]
 
 
@@ -25,7 +28,7 @@ def list_fleets(session: Session) -> None:
         [
             (
                 fleet["name"],
-                fleet["mode"],
+                mode_of(fleet),
                 fleet.get("num_workers"),
                 fleet.get("promoted"),
                 fleet.get("stopped_reason"),
@@ -46,7 +49,7 @@ def show(session: Session, fleet: FleetName) -> None:
     output.write_fields(
         f"fleet {found['name']}",
         {
-            "mode": found["mode"],
+            "mode": mode_of(found),
             "workers": found.get("num_workers"),
             "promoted": found.get("promoted"),
             "stopped": found.get("stopped_reason"),
@@ -91,6 +94,11 @@ def register_line(root: typer.Typer) -> None:
             title=f"lift the stop-the-line of fleet {fleet}", path=f"/v1/fleets/{fleet}/lift"
         )
         acting.make_and_tell(session, change)
+
+
+def mode_of(fleet: Mapping[str, Json]) -> str:
+    """How far Steadyframe may act there; of a fleet that is none, that it is a sample."""
+    return SAMPLE if fleet.get("is_sample") else str(fleet["mode"])
 
 
 def _mode(fleet: str, mode: str) -> Change:

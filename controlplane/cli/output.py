@@ -61,6 +61,11 @@ def write_json(answer: object) -> None:
     sys.stdout.write(json.dumps(answer, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
+def write_text(text: str) -> None:
+    """`text` on stdout, line ends and all."""
+    sys.stdout.write(text)
+
+
 def write_error(error: CliError, *, as_json: bool) -> None:
     """What went wrong and what to do next; on stdout too where a script reads JSON."""
     if as_json:

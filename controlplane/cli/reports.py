@@ -1,13 +1,37 @@
 """`steadyframe report ...`: how the fleets did."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from controlplane.cli import output
+from controlplane.cli.client import Json
+from controlplane.cli.exits import CliError, Exit
+from controlplane.cli.fleets import SAMPLE
 from controlplane.cli.session import Session, query
 
 app = typer.Typer(help="How the fleets did.")
+
+STDOUT: Final = "-"
+
+OfFleet = Annotated[str | None, typer.Option("--fleet", help="Only this fleet.")]
+Anchor = Annotated[
+    str | None,
+    typer.Option(
+        "--anchor", metavar="DATE", help="Weeks counted from this day, such as 2026-10-08."
+    ),
+]
+Since = Annotated[
+    str | None, typer.Option("--from", metavar="DATE", help="First week: the one of this day.")
+]
+Until = Annotated[
+    str | None, typer.Option("--to", metavar="DATE", help="Last week: the one of this day.")
+]
+CsvFile = Annotated[
+    str | None, typer.Option("--csv", metavar="FILE", help="Write CSV there; -: to stdout.")
+]
 
 
 @app.callback()
@@ -16,35 +40,94 @@ def reports() -> None:
 
 
 @query(app, "weekly")
-def weekly(session: Session) -> None:
-    """Sessions, slow rate and failure rate by week, fleet and variants."""
-    rows = list(session.client.items("/v1/reports/weekly"))
-    if session.as_json:
-        output.write_json(rows)
+def weekly(
+    session: Session,
+    *,
+    fleet: OfFleet = None,
+    anchor: Anchor = None,
+    since: Since = None,
+    until: Until = None,
+    csv: CsvFile = None,
+) -> None:
+    """Slow, very slow and failed sessions, week by week, with how sure their rates are."""
+    asked = {"fleet": fleet, "anchor": anchor, "from": since, "to": until}
+    if csv is not None:
+        _write_csv(session.client.text("/v1/reports/weekly.csv", **asked), csv)
         return
-    output.write_table(
-        ("week", "fleet", "flags", "sessions", "slow", "very slow", "failed"),
-        [
-            (
-                row["week"],
-                row["fleet"],
-                "mixed" if row["is_mixed"] else _variants(row["flags"]),
-                row["num_sessions"],
-                _share(row["num_slow"], row["num_rated"]),
-                _share(row["num_very_slow"], row["num_rated"]),
-                _share(row["num_failed"], row["num_sessions"]),
-            )
-            for row in rows
-        ],
-        empty="no session has ended yet",
+    report = session.client.get("/v1/reports/weekly", **asked)
+    if session.as_json:
+        output.write_json(report)
+        return
+    if not report["items"]:
+        output.console().print("no session has ended yet")
+        return
+    for name in sorted({total["fleet"] for total in report["items"]}):
+        _write_fleet(name, report)
+    output.say(
+        "\nslow: 24.0 fps or less, very slow: 23.5 or less, of the sessions that streamed a second;"
+        "\nfailed: of all sessions, so it is not added to them; in brackets: 95 % intervals"
     )
 
 
-def _variants(flags: Mapping[str, str]) -> str:
-    """What a session ran: the variant alone where there is one flag, to keep the table narrow."""
-    return next(iter(flags.values())) if len(flags) == 1 else output.cell(flags)
+def _write_fleet(name: str, report: Mapping[str, Json]) -> None:
+    rows = [row for row in report["items"] if row["fleet"] == name]
+    totals = [total for total in report["totals"] if total["fleet"] == name]
+    mark = f" ({SAMPLE})" if rows[0].get("is_sample") else ""
+    output.console().print(f"\nfleet {name}{mark}", style="bold", markup=False)
+    output.write_table(
+        ("week", "sessions", "slow", "very slow", "failed"),
+        [(total["week"], total["num_sessions"], *_rates(total)) for total in totals],
+        empty="  only synthetic sessions",
+    )
+    output.console().print()
+    output.write_table(
+        ("week", "hardware", "ran", "sessions", "slow", "v. slow", "failed"),
+        [
+            (row["week"], row["hardware"], _ran(row), row["num_sessions"], *_shares(row))
+            for row in rows
+        ],
+        empty="",
+    )
 
 
-def _share(number: int, total: int) -> str:
-    """A share of `total`; shares of different totals stand side by side and are never added."""
-    return f"{100 * number / total:.2f} %" if total else output.MISSING
+def _rates(row: Mapping[str, Json]) -> Sequence[str]:
+    """Shares with their intervals; of different totals, so they stand side by side."""
+    return [_with_interval(row, name) for name in ("slow", "very_slow", "failure")]
+
+
+def _shares(row: Mapping[str, Json]) -> Sequence[str]:
+    return [_percent(row[f"{name}_rate"]) for name in ("slow", "very_slow", "failure")]
+
+
+def _with_interval(row: Mapping[str, Json], name: str) -> str:
+    interval = row[f"{name}_interval"]
+    if interval is None:
+        return output.MISSING
+    low, high = (f"{100 * bound:.2f}" for bound in interval)
+    return f"{_percent(row[f'{name}_rate'])} ({low}-{high})"
+
+
+def _percent(share: float | None) -> str:
+    return output.MISSING if share is None else f"{100 * share:.2f} %"
+
+
+def _ran(row: Mapping[str, Json]) -> str:
+    """What sessions ran: the variant alone where there is one flag, to keep the table narrow."""
+    flags = row["flags"]
+    ran = next(iter(flags.values())) if len(flags) == 1 else output.cell(flags)
+    kinds = ("mixed", "synthetic", "imported")
+    told = [kind for kind in kinds if row[f"is_{kind}"]]
+    return f"{ran} ({', '.join(told)})" if told else ran
+
+
+def _write_csv(text: str, file: str) -> None:
+    if file == STDOUT:
+        output.write_text(text)
+        return
+    try:
+        # newline="": the rows end as RFC 4180 has it, whatever the machine.
+        with Path(file).open("w", newline="", encoding="utf-8") as out:
+            out.write(text)
+    except OSError as error:
+        raise CliError(f"cannot write {file}: {error}", exit_code=Exit.USAGE) from None
+    output.say(f"written to {file}")

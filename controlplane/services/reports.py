@@ -1,12 +1,23 @@
-"""Lists of what happened: ended sessions, and who did what. The weekly report is `weekly`."""
+"""Lists of what happened: weeks, ended sessions, and who did what."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from controlplane.services import weekly as weekly_report
 from controlplane.store import audit as audit_store
 from controlplane.store import session_pages
 from controlplane.store.audit import AuditRow
 from controlplane.store.transaction import Connection
+
+
+def weekly(conn: Connection, *, fleet: str | None, now: datetime) -> Sequence[Mapping[str, Any]]:
+    """Rows of the weekly report by ISO week, for the half year up to the newest session.
+
+    Raises:
+        NotFoundError: no fleet of that name.
+    """
+    return weekly_report.weekly(conn, weekly_report.Asked(fleet=fleet), now=now).rows
 
 
 def sessions(

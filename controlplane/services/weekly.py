@@ -53,7 +53,9 @@ def weekly(conn: Connection, asked: Asked, *, now: datetime) -> Report:
     if asked.fleet is not None:
         fleet_store.get(conn, asked.fleet)
     weeks = Weeks(anchor=asked.anchor)
-    since, until = _period(conn, asked, weeks, today=now.astimezone(UTC).date())
+    # Old sessions are worth a look: the report of a fleet that is idle, or a sample, is not empty.
+    newest = weekly_store.newest_day(conn, fleet=asked.fleet) or now.astimezone(UTC).date()
+    since, until = period(asked, newest=newest)
     found = weekly_store.rows(conn, weeks=weeks, fleet=asked.fleet, since=since, until=until)
     return Report(
         anchor=asked.anchor,
@@ -64,6 +66,28 @@ def weekly(conn: Connection, asked: Asked, *, now: datetime) -> Report:
     )
 
 
+def period(asked: Asked, *, newest: date) -> tuple[date, date]:
+    """The first and the last day of the weeks that are asked for.
+
+    Args:
+        asked: what is asked for.
+        newest: the last day that a session started on.
+
+    Raises:
+        InvalidValueError: the dates are in the wrong order, or too far apart.
+    """
+    weeks = Weeks(anchor=asked.anchor)
+    until = asked.until or min(max(newest, asked.since or newest), LAST_DAY)
+    last = weeks.start_of(until)
+    first = weeks.start_of(asked.since or max(FIRST_DAY, last - timedelta(weeks=WEEKS_BACK - 1)))
+    if first > last:
+        raise InvalidValueError("from", asked.since, allowed=f"a date up to {until}")
+    if last - first >= timedelta(weeks=MOST_WEEKS):
+        allowed = f"a date at most {MOST_WEEKS} weeks before {until}"
+        raise InvalidValueError("from", asked.since, allowed=allowed)
+    return first, last + timedelta(days=DAYS_A_WEEK - 1)
+
+
 def as_csv(report: Report) -> str:
     """The rows of `report` as a table that a spreadsheet opens and runs nothing of."""
     text = io.StringIO()
@@ -72,30 +96,6 @@ def as_csv(report: Report) -> str:
     for row in report.rows:
         writer.writerow([_csv_cell(value) for value in _csv_values(row)])
     return text.getvalue()
-
-
-def _period(conn: Connection, asked: Asked, weeks: Weeks, *, today: date) -> tuple[date, date]:
-    until = asked.until or _newest_day(conn, asked, today=today)
-    last_start = weeks.start_of(until)
-    first_start = (
-        weeks.start_of(asked.since)
-        if asked.since
-        else max(FIRST_DAY, last_start - timedelta(weeks=WEEKS_BACK - 1))
-    )
-    if first_start > last_start:
-        raise InvalidValueError("from", asked.since, allowed=f"a date up to {until}")
-    if last_start - first_start >= timedelta(weeks=MOST_WEEKS):
-        allowed = f"a date at most {MOST_WEEKS} weeks before {until}"
-        raise InvalidValueError("from", asked.since, allowed=allowed)
-    return first_start, last_start + timedelta(days=DAYS_A_WEEK - 1)
-
-
-def _newest_day(conn: Connection, asked: Asked, *, today: date) -> date:
-    """Old sessions are worth a look too: a report of an idle or imported fleet is not empty."""
-    newest = weekly_store.newest_day(conn, fleet=asked.fleet) or today
-    if asked.since is not None:
-        newest = max(newest, asked.since)
-    return min(newest, LAST_DAY)
 
 
 def _totals(rows: Iterable[WeekRow]) -> list[WeekRow]:
