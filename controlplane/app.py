@@ -47,6 +47,7 @@ from controlplane.services.change import Act
 from controlplane.settings import Settings
 from controlplane.store import schema
 from controlplane.store.transaction import Database
+from controlplane.web import entrance, live, pages
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -66,6 +67,9 @@ ROUTERS = (
     canaries.router,
     office.router,
     reports.router,
+    entrance.router,
+    pages.router,
+    live.router,
 )
 _TELEMETRY_PATHS = ("/v1/logs", "/v1/metrics")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, IPvAnyNetwork
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "STEADYFRAME_"
@@ -38,6 +38,14 @@ class Settings(BaseSettings):
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
         description="Host names to answer to besides loopback's (JSON list); `*`: every one.",
+    )
+    preview_networks: tuple[IPvAnyNetwork, ...] = Field(
+        default=(),
+        description="Networks that frames are fetched from besides loopback (JSON list of CIDRs).",
+    )
+    is_behind_https: bool = Field(
+        default=False,
+        description="Whether a proxy in front speaks https, so that cookies need it, too.",
     )
     tick_s: Seconds = Field(default=5.0, description="Seconds between ticks of the reconcilers.")
     hold_s: Seconds = Field(

@@ -45,7 +45,10 @@ class Require:
             UnauthenticatedError: no token, or none that is known.
             ForbiddenError: its role, fleet or worker does not allow this.
         """
-        principal = _principal(here, request.headers.getlist("authorization"))
+        return self.allowed(_principal(here, request.headers.getlist("authorization")), request)
+
+    def allowed(self, principal: Principal, request: Request) -> Principal:
+        """`principal`, who may ask for what the path of `request` names. Raises: ForbiddenError."""
         if principal.role not in _INCLUDED[self.role]:
             raise ForbiddenError(f"this needs the role {self.role}; the token is {principal.role}")
         check_fleet(principal, request.path_params.get("fleet"))

@@ -82,11 +82,13 @@ class SafeHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on, and add the headers to the answer."""
+        """Pass on, and add the headers that the answer does not set by itself."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_SAFE_HEADERS]
+                known = {name.lower() for name, _ in message["headers"]}
+                added = [(name, value) for name, value in _SAFE_HEADERS if name not in known]
+                message["headers"] = [*message["headers"], *added]
             await send(message)
 
         await self._app(scope, receive, with_headers)

@@ -49,9 +49,11 @@ class Signals:
                 if not self._waiting[topic]:
                     del self._waiting[topic]
 
-    def num_waiting(self) -> int:
-        """Calls that wait now, over all topics."""
+    def num_waiting(self, topic: str | None = None) -> int:
+        """Calls that wait now for `topic`; None: over all topics."""
         with self._lock:
+            if topic is not None:
+                return len(self._waiting.get(topic, ()))
             return sum(len(waiting) for waiting in self._waiting.values())
 
 

@@ -9,9 +9,11 @@ from fastapi.routing import APIRoute
 
 from controlplane import app, telemetry
 from controlplane.api.auth import Require
+from controlplane.web.guard import RequireSession
 from tests.api.control_plane import FLEET, ControlPlane, bearer, registration
 
-OPEN = {"/livez", "/readyz"}
+# The form to log in by and what it looks like; `entrance` says why nothing else is there.
+OPEN = {"/livez", "/readyz", "/login", "/logout", "/static/{name}"}
 
 
 def _requirements(dependant: Dependant) -> Iterator[Require]:
@@ -40,12 +42,19 @@ def test_every_route_requires_a_role(route: APIRoute) -> None:
 
 def test_the_application_has_no_route_beside_those(sqlite_plane: ControlPlane) -> None:
     """Mounted applications and default pages would pass the walk above unseen."""
-    paths = set(sqlite_plane.client.get("/openapi.json").json()["paths"])
-    known = {route.path for route in _routes()}
+    described = set(sqlite_plane.client.get("/openapi.json").json()["paths"])
 
-    assert paths == known
-    for page in ("/docs", "/redoc", "/static", "/"):
+    assert described == {route.path for route in _routes() if route.include_in_schema}
+    for page in ("/docs", "/redoc", "/static", "/static/", "/static/../app.py"):
         assert sqlite_plane.client.get(page).status_code == 404
+
+
+@pytest.mark.parametrize("route", [one for one in _routes() if not one.include_in_schema])
+def test_a_page_takes_a_session_and_no_token(route: APIRoute) -> None:
+    """A page that took the token of a header would be one that scripts come to lean on."""
+    kinds = {type(one) for one in _requirements(route.dependant)}
+
+    assert kinds == (set() if route.path in OPEN else {RequireSession})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,351 @@
+"""The page of one canary: safe or not and why, how far it is, gate by gate."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+
+from controlplane.domain.canary import RUNNING, TERMINAL, Phase
+from controlplane.domain.containment import Exposure
+from controlplane.domain.verdict import Verdict
+from controlplane.services.pages import CanaryPage
+from controlplane.store.history import Decision, Transition
+from controlplane.web.present import charts, words
+from controlplane.web.present.words import Answer, State, Tone
+
+_TONES = {
+    Verdict.PASSING: Tone.GOOD,
+    Verdict.FAILING: Tone.BAD,
+    Verdict.INCONCLUSIVE: Tone.WATCH,
+    Verdict.UNMEASURED: Tone.WATCH,
+}
+_BACK = (Phase.ROLLING_BACK, Phase.CONTAINED, Phase.ROLLED_BACK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepView:
+    """One step of the policy."""
+
+    name: str
+    state: State
+    asks: str
+    countdown: str
+    share: float  # of its bake, in percent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateView:
+    """One gate with its numbers."""
+
+    name: str
+    state: State
+    value: str
+    limit: str
+    reason: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExposedView:
+    """A worker that has run the variant, and how far it is back."""
+
+    worker: str
+    exposed: str
+    contained: State
+    verified: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView:
+    """Something that happened."""
+
+    at: str
+    what: str
+    change: str
+    reason: str
+    actor: str
+    decision_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryView:
+    """Everything the page says."""
+
+    name: str
+    fleet: str
+    answer: Answer
+    facts: tuple[tuple[str, str], ...]
+    steps: tuple[StepView, ...]
+    gates: tuple[GateView, ...]
+    judged: str
+    exposed: tuple[ExposedView, ...]
+    events: tuple[EventView, ...]
+    chart: charts.Dots | None
+    is_live: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionView:
+    """One judgement that was recorded."""
+
+    id: str
+    at: str
+    state: State
+    gates: tuple[GateView, ...]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowView:
+    """A canary in a list."""
+
+    name: str
+    fleet: str
+    change: str
+    state: State
+    reason: str
+    since: str
+
+
+def view(page: CanaryPage, *, now: datetime) -> CanaryView:
+    """The page of a canary at `now`."""
+    shown, canary = page.shown, page.shown["canary"]
+    phase = Phase(canary["phase"])
+    return CanaryView(
+        name=canary["name"],
+        fleet=canary["fleet"],
+        answer=answer(shown),
+        facts=(
+            ("phase", f"{words.spoken(phase)} for {words.duration(now - canary['phase_since'])}"),
+            ("change", change(canary)),
+            ("policy", shown["policy"]),
+            ("hardware", canary["hardware"]),
+            ("began", words.at(canary["created_at"])),
+            ("lease", _lease(canary["lease_until"], now=now)),
+        ),
+        steps=tuple(_steps(shown["steps"], canary, phase)),
+        gates=gates(shown["gates"], now=now),
+        judged=_judged(shown, phase, now=now),
+        exposed=tuple(_exposed(one, phase, now=now) for one in shown["workers"]),
+        events=tuple(_event(one) for one in page.transitions),
+        chart=charts.sessions(page.sessions, is_canary=True),
+        is_live=phase not in TERMINAL,
+    )
+
+
+def row(canary: Mapping[str, Any], *, now: datetime) -> RowView:
+    """A canary in a list."""
+    return RowView(
+        name=canary["name"],
+        fleet=canary["fleet"],
+        change=change(canary),
+        state=State(tone=tone(Phase(canary["phase"])), word=words.spoken(canary["phase"])),
+        reason=canary["reason"],
+        since=words.ago(canary["phase_since"], now=now),
+    )
+
+
+def decision(one: Decision) -> DecisionView:
+    """A judgement as it was recorded."""
+    return DecisionView(
+        id=one.id,
+        at=words.at(one.at),
+        state=State(tone=_TONES[one.verdict], word=one.verdict),
+        gates=gates(one.gates, now=one.at),
+        digest=one.digest,
+    )
+
+
+def change(canary: Mapping[str, Any]) -> str:
+    """What becomes what."""
+    return f"{canary['flag']}: {canary['baseline']} → {canary['variant']}"
+
+
+def tone(phase: Phase) -> Tone:
+    """How a phase is drawn in a list."""
+    match phase:
+        case Phase.PROMOTED:
+            return Tone.GOOD
+        case Phase.HELD | Phase.CONTAINED:
+            return Tone.WATCH
+        case Phase.ROLLING_BACK | Phase.ROLLED_BACK:
+            return Tone.BAD
+        case Phase.PENDING | Phase.PREFLIGHT | Phase.CANCELLED:
+            return Tone.CALM
+        case Phase.PROGRESSING | Phase.BAKING:
+            return Tone.WATCH
+        case _:
+            assert_never(phase)
+
+
+def answer(shown: Mapping[str, Any]) -> Answer:
+    """Whether viewers are safe from this canary, and why."""
+    canary = shown["canary"]
+    phase, variant = Phase(canary["phase"]), canary["variant"]
+    match phase:
+        case Phase.PENDING | Phase.PREFLIGHT:
+            return Answer(tone=Tone.CALM, word="Safe", why="no session has met the variant yet")
+        case Phase.CANCELLED:
+            return Answer(
+                tone=Tone.CALM, word="Safe", why=f"cancelled, nobody met it: {canary['reason']}"
+            )
+        case Phase.PROMOTED:
+            return Answer(tone=Tone.GOOD, word="Safe", why=f"{variant} is promoted: it passed")
+        case Phase.PROGRESSING | Phase.BAKING | Phase.HELD:
+            return _running(shown, is_held=phase is Phase.HELD)
+        case Phase.ROLLING_BACK | Phase.CONTAINED | Phase.ROLLED_BACK:
+            return _going_back(shown, phase)
+        case _:
+            assert_never(phase)
+
+
+def _running(shown: Mapping[str, Any], *, is_held: bool) -> Answer:
+    verdict = Verdict(shown["verdict"]) if shown["verdict"] else Verdict.UNMEASURED
+    because = next((g["reason"] for g in shown["gates"] if g["verdict"] == verdict), "")
+    if verdict is Verdict.FAILING:
+        return Answer(tone=Tone.BAD, word="Not safe", why=f"{because}; it is being rolled back")
+    if is_held:
+        reason = shown["canary"]["reason"]
+        return Answer(tone=Tone.WATCH, word="Held", why=f"{reason}; its workers run the baseline")
+    if verdict is Verdict.UNMEASURED:
+        return Answer(tone=Tone.WATCH, word="Not known", why=because or "nothing is measured yet")
+    if verdict is Verdict.INCONCLUSIVE:
+        return Answer(tone=Tone.WATCH, word="Safe so far", why=f"nothing fails; {because}")
+    return Answer(tone=Tone.GOOD, word="Safe so far", why="every gate passes")
+
+
+def _going_back(shown: Mapping[str, Any], phase: Phase) -> Answer:
+    workers: Sequence[Exposure] = shown["workers"]
+    lost = [one.worker for one in workers if one.quarantined_at is not None]
+    why = shown["canary"]["reason"]
+    if lost:
+        told = f"{', '.join(lost)} did not answer and is quarantined; {why}"
+        return Answer(tone=Tone.BAD, word="Look at it", why=told)
+    if phase is Phase.ROLLING_BACK:
+        num_in = sum(not one.is_out for one in workers)
+        told = f"{words.count(num_in, 'worker')} still to leave {shown['canary']['variant']}; {why}"
+        return Answer(tone=Tone.BAD, word="Not safe yet", why=told)
+    word = "Contained" if phase is Phase.CONTAINED else "Safe again"
+    return Answer(tone=Tone.WATCH if phase is Phase.CONTAINED else Tone.GOOD, word=word, why=why)
+
+
+def _steps(
+    steps: Sequence[Mapping[str, Any]], canary: Mapping[str, Any], phase: Phase
+) -> list[StepView]:
+    return [_step(step, index, canary, phase) for index, step in enumerate(steps)]
+
+
+def _step(step: Mapping[str, Any], index: int, canary: Mapping[str, Any], phase: Phase) -> StepView:
+    bake: timedelta = step["bake_s"]
+    asks = (
+        f"{words.duration(bake)} of bake, {words.count(step['least_sessions'], 'session')},"
+        f" {step['traffic']} traffic"
+    )
+    if phase is Phase.PROMOTED or index < canary["step"]:
+        passed = State(tone=Tone.GOOD, word="passed")
+        return StepView(name=step["name"], state=passed, asks=asks, countdown="", share=100.0)
+    if index > canary["step"] or phase in (Phase.PENDING, Phase.PREFLIGHT, Phase.CANCELLED):
+        ahead = State(tone=Tone.CALM, word="not reached" if phase in TERMINAL else "ahead")
+        return StepView(name=step["name"], state=ahead, asks=asks, countdown="", share=0.0)
+    done: timedelta = canary["bake_s"]
+    share = min(100.0, round(100 * done / bake, 1)) if bake else 100.0
+    state, countdown = _present(phase, left=max(timedelta(0), bake - done))
+    return StepView(name=step["name"], state=state, asks=asks, countdown=countdown, share=share)
+
+
+def _present(phase: Phase, *, left: timedelta) -> tuple[State, str]:
+    if phase in _BACK:
+        return State(tone=Tone.BAD, word="failed here"), ""
+    if phase is Phase.HELD:
+        return State(tone=Tone.WATCH, word="held"), f"{words.duration(left)} of bake left"
+    told = f"{words.duration(left)} of bake left" if left else "bake done, waits for its gates"
+    return State(tone=Tone.WATCH, word="running"), told
+
+
+def gates(results: Sequence[Mapping[str, Any]], *, now: datetime) -> tuple[GateView, ...]:
+    """Gates with their numbers in the unit of each; those that fail first."""
+    order = {verdict: index for index, verdict in enumerate(_worst_first())}
+    ordered = sorted(results, key=lambda result: order[Verdict(result["verdict"])])
+    return tuple(_gate(result, now=now) for result in ordered)
+
+
+def _worst_first() -> tuple[Verdict, ...]:
+    return (Verdict.FAILING, Verdict.UNMEASURED, Verdict.INCONCLUSIVE, Verdict.PASSING)
+
+
+def _gate(result: Mapping[str, Any], *, now: datetime) -> GateView:
+    verdict = Verdict(result["verdict"])
+    samples = words.count(result["num_samples"], "sample")
+    failed_at = result.get("failed_at")
+    if failed_at:
+        failed = datetime.fromisoformat(failed_at)
+        samples = f"{samples}; first failing {words.ago(failed, now=now)}"
+    return GateView(
+        name=result["gate"],
+        state=State(tone=_TONES[verdict], word=verdict),
+        value=_number(result["gate"], result["value"]),
+        limit=_number(result["gate"], result["limit"]),
+        reason=result["reason"],
+        evidence=samples,
+    )
+
+
+def _number(gate: str, value: float | None) -> str:
+    if value is None:
+        return words.NOTHING
+    match gate:
+        case "floor":
+            return f"{words.fps(value)} fps"
+        case "memory":
+            return words.size(value)
+        case "freshness":
+            return f"{value:.1f} s"
+        case _:
+            return f"{value:g}"
+
+
+def _judged(shown: Mapping[str, Any], phase: Phase, *, now: datetime) -> str:
+    if shown["decided_at"] is None:
+        return "not judged yet"
+    if phase in (*RUNNING, Phase.HELD):
+        return f"judged for this page at {words.at(now)}, on the newest records"
+    return f"as last judged at {words.at(shown['decided_at'])}"
+
+
+def _lease(until: datetime | None, *, now: datetime) -> str:
+    if until is None:
+        return "none"
+    return f"{words.duration(until - now)} left" if until > now else "lapsed"
+
+
+def _exposed(one: Exposure, phase: Phase, *, now: datetime) -> ExposedView:
+    return ExposedView(
+        worker=one.worker,
+        exposed=words.ago(one.exposed_at, now=now),
+        contained=_mark(one.contained_at, one, phase),
+        verified=_mark(one.verified_at, one, phase),
+    )
+
+
+def _mark(moment: datetime | None, one: Exposure, phase: Phase) -> State:
+    if moment is not None:
+        return State(tone=Tone.GOOD, word="yes", why=words.at(moment))
+    if one.quarantined_at is not None:
+        return State(tone=Tone.BAD, word="quarantined", why=words.at(one.quarantined_at))
+    if phase in _BACK:
+        return State(tone=Tone.BAD, word="not yet")
+    return State(tone=Tone.CALM, word="not asked")
+
+
+def _event(one: Transition) -> EventView:
+    is_same = one.phase_from is one.phase_to
+    return EventView(
+        at=words.at(one.at),
+        what=words.spoken(one.event),
+        change=words.spoken(one.phase_to)
+        if is_same
+        else f"{words.spoken(one.phase_from)} → {words.spoken(one.phase_to)}",
+        reason=one.reason,
+        actor=one.actor,
+        decision_id=one.decision_id,
+    )

@@ -1,0 +1,60 @@
+"""Pictures of the pages in real Chromium: `python -m tests.web.screenshots` writes them to docs/.
+
+Run by hand when a page changes; the pictures are committed.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Browser
+
+from controlplane import assets
+from controlplane.store.transaction import Database
+from tests.web import chromium, lively
+from tests.web.lively import Site
+
+FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
+MAX_BYTES = 150 * 1024
+WIDE, NARROW = 1400, 400
+SHOTS = (
+    ("fleet", f"/fleets/{lively.FLEET}", WIDE, "light"),
+    ("fleet-dark", f"/fleets/{lively.FLEET}", WIDE, "dark"),
+    ("worker", f"/fleets/{lively.FLEET}/workers/{lively.WORKER}", WIDE, "light"),
+    ("canary", f"/canaries/{lively.ROLLED_BACK}", WIDE, "light"),
+    ("canary-running", f"/canaries/{lively.RUNNING}", WIDE, "dark"),
+    ("canary-narrow", f"/canaries/{lively.RUNNING}", NARROW, "light"),
+    ("weekly", "/reports/weekly", WIDE, "light"),
+)
+
+
+def main() -> None:
+    """Write every picture, or those named as arguments."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        database = Database.open(f"sqlite:///{folder / 'steadyframe.db'}")
+        database.migrate(assets.migrations())
+        with lively.site(database, folder / "state") as site, chromium.browser() as browser:
+            for shot in SHOTS:
+                if len(sys.argv) == 1 or shot[0] in sys.argv[1:]:
+                    _take(browser, site, *shot)
+
+
+def _take(browser: Browser, site: Site, name: str, path: str, width: int, scheme: str) -> None:
+    context = browser.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if scheme == "dark" else "light",
+        java_script_enabled=False,  # so that the picture holds still
+    )
+    page = chromium.logged_in(context, url=site.url, token=site.token)
+    page.goto(f"{site.url}{path}")
+    target = FOLDER / f"{name}.png"
+    page.screenshot(path=target, full_page=True)
+    context.close()
+    assert target.stat().st_size < MAX_BYTES, f"{target.name} is {target.stat().st_size} bytes"
+    sys.stdout.write(f"{target.name} {target.stat().st_size // 1024} KiB\n")
+
+
+if __name__ == "__main__":
+    main()
