@@ -8,7 +8,12 @@ from typing import Annotated, Any, Literal
 from fastapi import Path, Query
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from controlplane.contract.messages import BreakerTrip, EffectiveReport, Registration
+from controlplane.contract.messages import (
+    BreakerTrip,
+    EffectiveReport,
+    ProbeReport,
+    Registration,
+)
 from controlplane.contract.vocabulary import MAX_INT64, NAME_PATTERN
 from controlplane.domain import errors
 
@@ -73,6 +78,7 @@ Document = Annotated[str, Field(min_length=1, max_length=MAX_DOCUMENT), AfterVal
 
 RegistrationBody = Annotated[Registration, BeforeValidator(without_nul)]
 EffectiveBody = Annotated[EffectiveReport, BeforeValidator(without_nul)]
+ProbeBody = Annotated[ProbeReport, BeforeValidator(without_nul)]
 TripBody = Annotated[BreakerTrip, BeforeValidator(without_nul)]
 
 

@@ -65,6 +65,23 @@ class Experiment(Message):
         return self
 
 
+class Probe(Message):
+    """What a worker without viewers is to try: the canary's flags, then the way back.
+
+    Run once no session is open; a state without it, or with another, ends it.
+    """
+
+    id: Identifier
+    canary: Identifier
+    flag: Name  # under test
+    flags: Flags  # to run while it lasts; `DesiredState.flags` before and after
+    # First-forward lengths, each run for a few chunks, in this order.
+    lengths: Annotated[list[Count], Field(min_length=1, max_length=64)]
+    seed: Count
+    # More kept for each of two lengths ends it early: what the next would show is an end of memory.
+    retained_at_most: Count
+
+
 class FlagReason(Message):
     """Which layer of the desired state won for a flag, and why, in words for a person."""
 
@@ -85,6 +102,7 @@ class DesiredState(Message):
     # Seconds from receipt during which an unproven variant may run; None: nothing here is unproven.
     lease_s: Seconds | None = None
     experiment: Experiment | None = None
+    probe: Probe | None = None
     is_admitting: bool = True  # False: take no new session
     is_draining: bool = False  # True: end sessions, too
     reasons: list[FlagReason] = []
@@ -130,4 +148,26 @@ class BreakerTrip(Message):
     rank: Annotated[int, Field(ge=0, le=4096)] | None = None
     session: Identifier | None = None
     canary: Identifier | None = None  # experiment it ran, if any
+    detail: Text = ""
+
+
+class LengthProbe(Message):
+    """What the flag keeps for one first-forward length after it was run."""
+
+    length: Count
+    retained_bytes: Count
+
+
+class ProbeReport(Message):
+    """POST /v1/workers/{worker}/probes: what came of a probe; the same id again is a repeat."""
+
+    incarnation: Identifier
+    probe: Identifier
+    canary: Identifier
+    lengths: Annotated[list[LengthProbe], Field(max_length=64)]  # those that were run
+    flag_bytes_before: Count  # kept by the flag's code before the probe
+    # From asking for the flags of before until every rank ran them; None: it did not come to that.
+    rollback_ms: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
+    flag_bytes_left: Count | None = None  # after it
+    fault: Reason | None = None  # that ended it
     detail: Text = ""

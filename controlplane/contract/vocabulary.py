@@ -54,6 +54,9 @@ class Reason(StrEnum):
 # One of these on an exposed process rolls its canary back at once.
 HARD_STOPS: Final = frozenset({Reason.OUT_OF_MEMORY, Reason.NAN, Reason.RANK_DISAGREEMENT})
 
+# Buffers of their own for so many first-forward lengths are growth; one buffer for all is not.
+LEAST_RETAINED_LENGTHS: Final = 2
+
 ARM_CANARY: Final = "canary"
 ARM_CONTROL: Final = "control"
 

@@ -17,7 +17,7 @@ class Phase(StrEnum):
     """Where a canary stands; the values are what the database and the API show."""
 
     PENDING = "pending"  # waits for its turn
-    PREFLIGHT = "preflight"
+    PREFLIGHT = "preflight"  # on a worker without viewers
     PROGRESSING = "progressing"
     BAKING = "baking"  # the bake of the last step
     HELD = "held"
@@ -25,7 +25,7 @@ class Phase(StrEnum):
     ROLLING_BACK = "rolling_back"
     CONTAINED = "contained"  # no worker runs the variant, or none that takes sessions
     ROLLED_BACK = "rolled_back"  # contained and verified
-    CANCELLED = "cancelled"  # never exposed a session
+    CANCELLED = "cancelled"  # never began
 
 
 class Event(StrEnum):
@@ -60,7 +60,10 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
         (Phase.PENDING, Event.START_EXPIRED): Phase.CANCELLED,
         (Phase.PENDING, Event.ABORT_REQUESTED): Phase.CANCELLED,
         (Phase.PREFLIGHT, Event.PREFLIGHT_PASSED): Phase.PROGRESSING,
-        (Phase.PREFLIGHT, Event.ABORT_REQUESTED): Phase.CANCELLED,
+        # A worker may run the variant without viewers: it must be seen to be off it again.
+        **{(Phase.PREFLIGHT, event): Phase.ROLLING_BACK for event in _BAD_NEWS},
+        (Phase.PREFLIGHT, Event.PAUSED): Phase.HELD,
+        (Phase.PREFLIGHT, Event.INCONCLUSIVE): Phase.HELD,
         (Phase.PROGRESSING, Event.STEP_PASSED): Phase.PROGRESSING,
         (Phase.PROGRESSING, Event.LAST_STEP_PASSED): Phase.BAKING,
         (Phase.BAKING, Event.BAKE_PASSED): Phase.PROMOTED,
@@ -69,6 +72,8 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
         (Phase.BAKING, Event.PROMOTE_REQUESTED): Phase.PROMOTED,
         # Resuming goes back to the step, whose bake is kept; the last step passes again at once.
         (Phase.HELD, Event.RESUMED): Phase.PROGRESSING,
+        # Held before its preflight had passed, it starts again with that.
+        (Phase.HELD, Event.STARTED): Phase.PREFLIGHT,
         **{
             (phase, event): Phase.HELD
             for phase in (Phase.PROGRESSING, Phase.BAKING)

@@ -38,8 +38,18 @@ class Qualification:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What preflight asks of a worker without viewers."""
+
+    id: str
+    lengths: tuple[int, ...]
+    seed: int
+    retained_at_most: int  # bytes, for each length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """A running canary that this worker is exposed to."""
+    """A running canary that this worker is exposed to, or one in preflight."""
 
     canary: str  # id
     name: str
@@ -48,6 +58,7 @@ class Assignment:
     variant: str
     arm_share: float
     traffic: str
+    trial: Trial | None = None  # of preflight: no session takes part, no viewer meets the variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +166,9 @@ def _assigned(worker: Worker, flag: Flag, *, layers: Layers) -> Choice | None:
     # Outside its arm the worker runs what its controls run; the experiment carries the variant.
     beneath = _promoted(worker, flag, layers=layers)
     base = beneath.variant if beneath else flag.fallback_on(worker.hardware)
+    if assigned.trial is not None:
+        reason = f"canary {assigned.name} is in preflight: {assigned.variant} without viewers"
+        return _choice(flag, base, Layer.CANARY, reason)
     reason = f"canary {assigned.name}: {assigned.variant} for {assigned.arm_share:.0%} of sessions"
     return _choice(flag, base, Layer.CANARY, reason)
 

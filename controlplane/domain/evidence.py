@@ -92,6 +92,22 @@ class TripEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeEvidence:
+    """What one worker without viewers measured in preflight."""
+
+    id: str
+    worker: str
+    incarnation: str
+    received_at: datetime
+    lengths: Mapping[int, int]  # first-forward length -> bytes that the flag keeps for it
+    flag_bytes_before: int
+    rollback_ms: float | None  # None: it did not come to the drill
+    flag_bytes_left: int | None
+    fault: Reason | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything received about one canary's stratum since its step began."""
 
@@ -99,6 +115,7 @@ class Evidence:
     memories: tuple[MemoryEvidence, ...]
     trips: tuple[TripEvidence, ...]
     newest_record_at: Mapping[str, datetime]  # worker -> receipt of its newest record
+    probes: tuple[ProbeEvidence, ...] = ()  # oldest first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

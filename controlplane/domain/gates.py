@@ -8,6 +8,7 @@ from controlplane.contract import vocabulary
 from controlplane.contract.vocabulary import ARM_CANARY, Outcome, Reason
 from controlplane.domain.evidence import MemoryEvidence, SessionEvidence
 from controlplane.domain.policy import (
+    CoverageGate,
     FailureGate,
     FloorGate,
     FreshnessGate,
@@ -219,6 +220,34 @@ def _lengths_met(case: Case) -> frozenset[int]:
         session.first_forward_length
         for session in canary_sessions(case)
         if session.first_forward_length > 0 and session.streamed_s > 0
+    )
+
+
+def coverage(gate: CoverageGate, case: Case) -> GateResult:
+    """Whether rated sessions of the canary arm brought inputs from enough of the domain.
+
+    Of the whole canary, not of the step alone: an input that was met stays met.
+    """
+    lengths = [
+        session.first_forward_length
+        for session in canary_sessions(case)
+        if session.counts_for_rate() and not session.is_non_compliant
+    ]
+    met = {gate.bucket(length) for length in lengths} - {None}
+    outside = sum(gate.bucket(length) is None for length in lengths)
+    told = (
+        f"{len(met)} of {gate.num_buckets} buckets of first-forward lengths met,"
+        f" {gate.least_met} asked for"
+    )
+    if outside:
+        told += f"; {outside} sessions outside {gate.least} to {gate.most}"
+    return GateResult(
+        gate="coverage",
+        verdict=Verdict.PASSING if len(met) >= gate.least_met else Verdict.INCONCLUSIVE,
+        value=len(met),
+        limit=gate.least_met,
+        num_samples=len(lengths),
+        reason=told,
     )
 
 

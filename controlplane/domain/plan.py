@@ -7,11 +7,13 @@ acts; it decides nothing itself.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
-from controlplane.domain import bake, containment, fleet, judge
+from controlplane.domain import bake, containment, fleet, judge, preflight
 from controlplane.domain import canary as lifecycle
 from controlplane.domain.canary import MAX_LEASE_LAPSES, RUNNING, TERMINAL, Canary, Event, Phase
 from controlplane.domain.containment import Exposure
+from controlplane.domain.document import duration_text
 from controlplane.domain.fleet import Mode, Worker
 from controlplane.domain.observation import (
     Answer,
@@ -21,7 +23,12 @@ from controlplane.domain.observation import (
     RequestAnswer,
     RequestKind,
 )
+from controlplane.domain.policy import Preflight
+from controlplane.domain.policy import Workers as Wanted
 from controlplane.domain.verdict import Judgement, Verdict
+
+# A fault of the variant shows on one worker as on many, and each is taken from its viewers.
+_PROBED: Final = Wanted(number=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +48,7 @@ def plan(seen: Observation, *, now: datetime) -> Plan:
     if phase is Phase.PENDING:
         return _planned(seen, _pending(seen, now=now), now=now)
     if phase is Phase.PREFLIGHT:
-        return _planned(seen, _preflight(seen), now=now)
+        return _preflight(seen, now=now)
     if phase in (Phase.ROLLING_BACK, Phase.CONTAINED):
         return _rolling_back(seen, now=now)
     return _exposed(seen, now=now)
@@ -62,7 +69,16 @@ def _pending(seen: Observation, *, now: datetime) -> _News | None:
     return _News(event=Event.STARTED, reason="its turn, with workers to expose and to compare with")
 
 
-def _preflight(seen: Observation) -> _News | None:
+def _preflight(seen: Observation, *, now: datetime) -> Plan:
+    asked = seen.policy.preflight
+    if asked is None:
+        return _planned(seen, _skipped(seen), now=now)
+    judgement = judge.judge_preflight(asked, seen.case)
+    news = _bad_news(seen, judgement) or _probed(seen, judgement, asked, now=now)
+    return replace(_planned(seen, news, now=now), judgement=judgement)
+
+
+def _skipped(seen: Observation) -> _News | None:
     if abort := seen.asked(RequestKind.ABORT):
         return _News(event=Event.ABORT_REQUESTED, reason=abort.reason, request=abort)
     if seen.fleet.stopped_reason is not None:
@@ -72,6 +88,20 @@ def _preflight(seen: Observation) -> _News | None:
         return None
     reason = "preflight skipped: the policy has none"
     return _News(event=Event.PREFLIGHT_PASSED, reason=reason)
+
+
+def _probed(
+    seen: Observation, judgement: Judgement, asked: Preflight, *, now: datetime
+) -> _News | None:
+    if pause := seen.asked(RequestKind.PAUSE):
+        return _News(event=Event.PAUSED, reason=pause.reason, request=pause)
+    result = judgement.result(preflight.GATE)
+    if judgement.verdict is Verdict.PASSING:
+        return _News(event=Event.PREFLIGHT_PASSED, reason=f"preflight: {result.reason}")
+    if now - seen.canary.phase_since > asked.within:
+        reason = f"preflight has no result within {asked.within.total_seconds():g} s"
+        return _News(event=Event.INCONCLUSIVE, reason=f"{reason}: {result.reason}")
+    return None
 
 
 def _rolling_back(seen: Observation, *, now: datetime) -> Plan:
@@ -87,7 +117,8 @@ def _rolling_back(seen: Observation, *, now: datetime) -> Plan:
         if all(exposure.is_out for exposure in exposures):
             # Why it was sent back stays in front: it is what whoever looks wants to know.
             count = len(exposures)
-            reason = f"{seen.canary.reason}; contained: {count} off {seen.canary.variant}"
+            off = f"{count} off {seen.canary.variant}" if count else "no worker ran it"
+            reason = f"{seen.canary.reason}; contained: {off}"
             news = _News(event=Event.CONTAINMENT_SEEN, reason=reason)
     elif all(exposure.is_settled for exposure in exposures):
         news = _News(event=Event.VERIFICATION_SEEN, reason=_told(seen, exposures))
@@ -108,7 +139,7 @@ def _exposed(seen: Observation, *, now: datetime) -> Plan:
         seen = replace(seen, canary=bake.renewed(seen, baked, judgement, now=now))
     news = _bad_news(seen, judgement) or _pause(seen, judgement, now=now)
     if news is None and seen.canary.phase is Phase.HELD:
-        news = _resume(seen)
+        news = _resume(seen, judgement)
     if news is None and seen.canary.phase in RUNNING:
         news = _advance(seen, judgement)
     return replace(_planned(seen, news, now=now), judgement=judgement)
@@ -150,7 +181,7 @@ def _pause(seen: Observation, judgement: Judgement, *, now: datetime) -> _News |
     if is_blind and now - measured_at > seen.policy.limits.hold_after:
         reason = f"unmeasured for over {seen.policy.limits.hold_after}: {_unmeasured(judgement)}"
         return _News(event=Event.INCONCLUSIVE, reason=reason)
-    return None
+    return _undecided(seen, judgement, since=since, now=now)
 
 
 def _lapsed_workers(seen: Observation) -> tuple[str, ...]:
@@ -172,10 +203,33 @@ def _unmeasured(judgement: Judgement) -> str:
     return "; ".join(r.reason for r in judgement.results if r.verdict is Verdict.UNMEASURED)
 
 
-def _resume(seen: Observation) -> _News | None:
-    if resume := seen.asked(RequestKind.RESUME):
-        return _News(event=Event.RESUMED, reason=resume.reason, request=resume)
-    return None
+def _undecided(
+    seen: Observation, judgement: Judgement, *, since: datetime, now: datetime
+) -> _News | None:
+    """Nothing goes on for ever: whoever started it should see what is missing."""
+    limit = seen.policy.limits.decide_within
+    if judgement.verdict is Verdict.PASSING or now - since <= limit:
+        return None
+    reason = f"still not passing after {duration_text(limit)}: {_not_passing(judgement)}"
+    return _News(event=Event.INCONCLUSIVE, reason=reason)
+
+
+def _not_passing(judgement: Judgement) -> str:
+    return "; ".join(
+        f"{r.gate}: {r.reason}" for r in judgement.results if r.verdict is not Verdict.PASSING
+    )
+
+
+def _resume(seen: Observation, judgement: Judgement) -> _News | None:
+    resume = seen.asked(RequestKind.RESUME)
+    if resume is None:
+        return None
+    is_unproven = (
+        seen.policy.preflight is not None
+        and judgement.result(preflight.GATE).verdict is not Verdict.PASSING
+    )
+    event = Event.STARTED if is_unproven else Event.RESUMED
+    return _News(event=event, reason=resume.reason, request=resume)
 
 
 def _advance(seen: Observation, judgement: Judgement) -> _News | None:
@@ -212,6 +266,8 @@ def _planned(seen: Observation, news: _News | None, *, now: datetime) -> Plan:
         # What was judged so far belongs to an older exposure; the lease starts anew with this one.
         after = replace(after, lease_until=now + seen.policy.limits.lease)
     exposing = news.event in (Event.PREFLIGHT_PASSED, Event.STEP_PASSED, Event.RESUMED)
+    if news.event is Event.STARTED and seen.policy.preflight is not None:
+        exposing = True
     planned = Plan(
         canary=after,
         event=news.event,
@@ -224,11 +280,11 @@ def _planned(seen: Observation, news: _News | None, *, now: datetime) -> Plan:
 
 
 def _to_expose(seen: Observation, after: Canary, *, now: datetime) -> tuple[str, ...]:
-    step = seen.policy.steps[after.step]
+    is_preflight = after.phase is Phase.PREFLIGHT
     return fleet.chosen_workers(
         _eligible(seen, now=now),
         exposed=(exposure.worker for exposure in seen.exposures),
-        wanted=step.workers,
+        wanted=_PROBED if is_preflight else seen.policy.steps[after.step].workers,
     )
 
 

@@ -88,6 +88,41 @@ class FreshnessGate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageGate:
+    """Rated canary sessions bring inputs from all over a domain, cut into buckets of one width."""
+
+    least: int  # first-forward length, the domain's first
+    most: int  # and its last
+    num_buckets: int
+    least_met: int  # buckets
+
+    def bucket(self, length: int) -> int | None:
+        """Index of the bucket that `length` falls into; None outside the domain."""
+        if not self.least <= length <= self.most:
+            return None
+        return (length - self.least) * self.num_buckets // (self.most - self.least + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preflight:
+    """What a worker without viewers must show before a viewer meets the variant."""
+
+    least_length: int  # first-forward lengths from here
+    most_length: int  # to there
+    num_lengths: int  # spread evenly, both ends included
+    retained_at_most: int  # bytes that the flag keeps for a length
+    rollback_within: timedelta  # from asking for the fallback until all ranks run it
+    within: timedelta  # from its start, draining the worker included; later it is unmeasured
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths to run, ascending and all different."""
+        width = self.most_length - self.least_length
+        last = self.num_lengths - 1
+        return tuple(self.least_length + width * index // last for index in range(last + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gates:
     """The questions of a policy. Freshness is always asked; None: not asked, and said so."""
 
@@ -95,6 +130,7 @@ class Gates:
     floor: FloorGate | None = None
     failures: FailureGate | None = None
     memory: MemoryGate | None = None
+    coverage: CoverageGate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +139,8 @@ class Limits:
 
     start_by: timedelta = timedelta(hours=24)  # a pending canary is cancelled after that
     hold_after: timedelta = timedelta(minutes=10)  # without a measurement it is held
+    # From the start of a step; a canary that still does not pass then is held, and says why.
+    decide_within: timedelta = timedelta(hours=24)
     lease: timedelta = timedelta(seconds=90)
     outcome_horizon: timedelta = timedelta(
         seconds=120
@@ -123,5 +161,6 @@ class Policy:
     gates: Gates
     hard_stops: frozenset[HardStop]
     limits: Limits
+    preflight: Preflight | None  # None: skipped, and said so
     document: str = field(repr=False)  # canonical JSON; its digest is the policy's identity
     digest: str

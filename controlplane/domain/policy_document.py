@@ -15,6 +15,7 @@ from controlplane.domain.document import Table, duration_text, share_text, size_
 from controlplane.domain.errors import InvalidValueError, one_of
 from controlplane.domain.flag import Applies, Flag
 from controlplane.domain.policy import (
+    CoverageGate,
     FailureGate,
     FloorGate,
     FreshnessGate,
@@ -23,6 +24,7 @@ from controlplane.domain.policy import (
     Limits,
     MemoryGate,
     Policy,
+    Preflight,
     Step,
     Traffic,
     Workers,
@@ -30,20 +32,24 @@ from controlplane.domain.policy import (
 
 FORM_VERSION: Final = 1
 POLICY_KEYS: Final = frozenset(
-    {"policy", "name", "summary", "flag", "steps", "gates", "hard_stops", "limits"}
+    {"policy", "name", "summary", "flag", "preflight", "steps", "gates", "hard_stops", "limits"}
 )
+PREFLIGHT_KEYS: Final = frozenset({"lengths", "retained_at_most", "rollback_within", "within"})
+LENGTHS_KEYS: Final = frozenset({"from", "to", "number"})
 STEP_KEYS: Final = frozenset({"name", "workers", "traffic", "arm_share", "bake", "least_sessions"})
 # Each gate, the metric it judges and the keys it has beside these two.
 GATE_METRICS: Final = {
     "floor": "session_fps",
     "failures": "failed_sessions",
     "memory": "retained_bytes_per_length",
+    "coverage": "first_forward_lengths",
     "freshness": "record_age",
 }
 GATE_KEYS: Final = {
     "floor": frozenset({"at_least"}),
     "failures": frozenset({"at_most"}),
     "memory": frozenset({"at_most", "usage_at_most", "least_lengths"}),
+    "coverage": frozenset({"from", "to", "buckets", "at_least"}),
     "freshness": frozenset({"at_most"}),
 }
 _ANY_GATE_KEYS: Final = frozenset({"gate", "metric"}).union(*GATE_KEYS.values())
@@ -56,6 +62,9 @@ _MOST_COUNT: Final = 1_000_000
 _MOST_FPS: Final = 240.0
 _MOST_SIZE: Final = 2**40
 _MAX_STEPS: Final = 20
+_MOST_LENGTH: Final = 1_000_000  # of a first forward, as a viewer may ask for it
+_MOST_LENGTHS: Final = 64
+_MOST_BUCKETS: Final = 1000
 # At least half of a stratum stays unexposed as control; the ramp to all is promotion, not a step.
 _MOST_WORKERS_SHARE: Final = Fraction(1, 2)
 
@@ -66,11 +75,6 @@ def parse(document: object, *, catalogue: Sequence[Flag]) -> Policy:
     Raises:
         InvalidValueError: a key, word, unit, type or range is not allowed; named by its full path.
     """
-    if isinstance(document, dict) and "preflight" in document:
-        sentence = (
-            "a policy without it: preflight comes with a later release, until then it is skipped"
-        )
-        raise InvalidValueError("preflight", document["preflight"], allowed=sentence)
     root = table(document, path="", allowed=POLICY_KEYS)
     root.whole("policy", least=FORM_VERSION, most=FORM_VERSION)
     flag_name = root.word("flag", [flag.name for flag in catalogue])
@@ -83,6 +87,7 @@ def parse(document: object, *, catalogue: Sequence[Flag]) -> Policy:
         gates=_gates(root),
         hard_stops=_hard_stops(root),
         limits=_limits(root),
+        preflight=_preflight(root),
         document="",
         digest="",
     )
@@ -95,14 +100,15 @@ def describe(policy: Policy) -> list[str]:
     mild = set(HardStop) - policy.hard_stops
     limits = policy.limits
     bounds = (
-        f"held after {duration_text(limits.hold_after)} without a measurement; lease "
+        f"held after {duration_text(limits.hold_after)} without a measurement, or "
+        f"{duration_text(limits.decide_within)} in one step without passing; lease "
         f"{duration_text(limits.lease)}; quarantine after {duration_text(limits.contain_within)}"
     )
     return [
         f"policy {policy.name} ({policy.digest[:12]}) for flag {policy.flag}: {policy.summary}",
         *(_step_text(step, number=number) for number, step in enumerate(policy.steps, start=1)),
         *(f"gate {gate}: {words}" for gate, words in _gate_words(policy.gates).items()),
-        "preflight: not asked (comes with a later release)",
+        f"preflight: {_preflight_text(policy.preflight)}",
         f"rolls back at the first: {one_of(policy.hard_stops)}",
         *([f"does not roll back at the first: {one_of(mild)}"] if mild else []),
         bounds,
@@ -121,9 +127,26 @@ def _gate_words(gates: Gates) -> dict[str, str]:
             f"length, over at least {memory.least_lengths} lengths; resident at most "
             f"{share_text(memory.usage_at_most)} of the limit"
         )
+    if coverage := gates.coverage:
+        words["coverage"] = (
+            f"rated sessions meet at least {coverage.least_met} of {coverage.num_buckets} buckets "
+            f"of first-forward lengths from {coverage.least} to {coverage.most}"
+        )
     oldest = duration_text(gates.freshness.at_most)
     words["freshness"] = f"no exposed worker's newest record is older than {oldest}"
     return words
+
+
+def _preflight_text(preflight: Preflight | None) -> str:
+    if preflight is None:
+        return "not asked"
+    return (
+        f"one worker without viewers runs {preflight.num_lengths} first-forward lengths from "
+        f"{preflight.least_length} to {preflight.most_length}: at most "
+        f"{size_text(preflight.retained_at_most)} kept for each, back on the fallback within "
+        f"{duration_text(preflight.rollback_within)}; held without a result within "
+        f"{duration_text(preflight.within)}"
+    )
 
 
 def _step_text(step: Step, *, number: int) -> str:
@@ -144,6 +167,7 @@ def _canonical_document(policy: Policy) -> dict[str, object]:
         "name": policy.name,
         "summary": policy.summary,
         "flag": policy.flag,
+        **({"preflight": _preflight_document(policy.preflight)} if policy.preflight else {}),
         "steps": [_step_document(step) for step in policy.steps],
         "gates": _gates_document(policy.gates),
         "hard_stops": sorted(policy.hard_stops),
@@ -152,6 +176,19 @@ def _canonical_document(policy: Policy) -> dict[str, object]:
             for name in LIMIT_KEYS
             for value in [getattr(limits, name)]
         },
+    }
+
+
+def _preflight_document(preflight: Preflight) -> dict[str, object]:
+    return {
+        "lengths": {
+            "from": preflight.least_length,
+            "to": preflight.most_length,
+            "number": preflight.num_lengths,
+        },
+        "retained_at_most": size_text(preflight.retained_at_most),
+        "rollback_within": duration_text(preflight.rollback_within),
+        "within": duration_text(preflight.within),
     }
 
 
@@ -178,6 +215,13 @@ def _gates_document(gates: Gates) -> list[dict[str, object]]:
             "at_most": size_text(gates.memory.growth_per_length_at_most),
             "usage_at_most": share_text(gates.memory.usage_at_most),
             "least_lengths": gates.memory.least_lengths,
+        }
+    if coverage := gates.coverage:
+        bounds["coverage"] = {
+            "from": coverage.least,
+            "to": coverage.most,
+            "buckets": coverage.num_buckets,
+            "at_least": coverage.least_met,
         }
     bounds["freshness"] = {"at_most": duration_text(gates.freshness.at_most)}
     return [{"gate": gate, "metric": GATE_METRICS[gate], **bound} for gate, bound in bounds.items()]
@@ -239,6 +283,46 @@ def _gates(root: Table) -> Gates:
         floor=_floor(asked.get("floor")),
         failures=_failures(asked.get("failures")),
         memory=_memory(asked.get("memory")),
+        coverage=_coverage(asked.get("coverage")),
+    )
+
+
+def _preflight(root: Table) -> Preflight | None:
+    if "preflight" not in root:
+        return None
+    fields = root.table("preflight", allowed=PREFLIGHT_KEYS)
+    lengths = fields.table("lengths", allowed=LENGTHS_KEYS)
+    least, most = _domain(lengths)
+    preflight = Preflight(
+        least_length=least,
+        most_length=most,
+        num_lengths=lengths.whole("number", least=2, most=min(_MOST_LENGTHS, most - least + 1)),
+        retained_at_most=fields.size("retained_at_most", most=_MOST_SIZE),
+        rollback_within=fields.duration("rollback_within", least=_LEAST, most=_MOST),
+        within=fields.duration("within", least=_LEAST, most=_MOST),
+    )
+    if preflight.within <= preflight.rollback_within:
+        bound = duration_text(preflight.rollback_within)
+        raise fields.refusal("within", allowed=f"a duration above rollback_within, {bound}")
+    return preflight
+
+
+def _domain(fields: Table) -> tuple[int, int]:
+    """First and last length of a domain of at least two."""
+    least = fields.whole("from", least=1, most=_MOST_LENGTH - 1)
+    return least, fields.whole("to", least=least + 1, most=_MOST_LENGTH)
+
+
+def _coverage(fields: Table | None) -> CoverageGate | None:
+    if fields is None:
+        return None
+    least, most = _domain(fields)
+    buckets = fields.whole("buckets", least=2, most=min(_MOST_BUCKETS, most - least + 1))
+    return CoverageGate(
+        least=least,
+        most=most,
+        num_buckets=buckets,
+        least_met=fields.whole("at_least", least=1, most=buckets),
     )
 
 
@@ -291,6 +375,7 @@ def _limits(root: Table) -> Limits:
     return Limits(
         start_by=duration("start_by", defaults.start_by),
         hold_after=duration("hold_after", defaults.hold_after),
+        decide_within=duration("decide_within", defaults.decide_within),
         lease=duration("lease", defaults.lease),
         outcome_horizon=duration("outcome_horizon", defaults.outcome_horizon),
         block=duration("block", defaults.block),

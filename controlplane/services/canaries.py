@@ -136,9 +136,14 @@ def show(conn: Connection, name: str, *, now: datetime) -> Mapping[str, object]:
 
 
 def _judged(conn: Connection, canary: Canary, *, now: datetime) -> Mapping[str, object]:
-    if canary.phase in canary_domain.EXPOSED:
+    if canary.phase in (*canary_domain.EXPOSED, Phase.PREFLIGHT):
         seen = observations.observe(conn, canary, tick=timedelta(0))
-        judgement = judge.judge(seen.case, now=now)
+        asked = seen.policy.preflight
+        judgement = (
+            judge.judge_preflight(asked, seen.case)
+            if asked and canary.phase is Phase.PREFLIGHT
+            else judge.judge(seen.case, now=now)
+        )
         gates = inputs.gates(judgement)
         return {"decided_at": now, "verdict": judgement.verdict, "gates": gates}
     decided = history.decisions_of(conn, canary_id=canary.id, limit=1)
@@ -210,7 +215,7 @@ def _meaning(canary: Canary, kind: RequestKind) -> str:
         case RequestKind.PAUSE:
             return f"{canary.name} is held: its workers leave the variant, its bake is kept"
         case RequestKind.RESUME:
-            return f"{canary.name} goes on with its step, if it is held"
+            return f"{canary.name} goes on with its step, or its preflight, if it is held"
         case RequestKind.ABORT:
             return f"{canary.name} ends: its workers go back to {canary.baseline} for good"
         case RequestKind.PROMOTE:

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from controlplane.contract.messages import Arm, DesiredState, Experiment, FlagReason
+from controlplane.contract.messages import Arm, DesiredState, Experiment, FlagReason, Probe
 from controlplane.contract.vocabulary import ARM_CANARY, ARM_CONTROL
-from controlplane.domain import desired
-from controlplane.domain.canary import RUNNING, Canary
-from controlplane.domain.desired import Assignment, Layer, Layers, Resolution
+from controlplane.domain import desired, preflight
+from controlplane.domain.canary import RUNNING, Canary, Phase
+from controlplane.domain.desired import Assignment, Layer, Layers, Resolution, Trial
 from controlplane.domain.flag import Flag
 from controlplane.domain.fleet import Fleet, Worker
+from controlplane.domain.policy import Policy
 from controlplane.services import policies
 from controlplane.store import canaries as canary_store
 from controlplane.store import desired_states as desired_store
@@ -126,7 +127,8 @@ def _write(
     now: datetime,
 ) -> None:
     generation = desired_store.next_generation(conn, worker_id=worker.id)
-    experiment = resolution.experiment
+    # Only what viewers meet needs a lease: a probe ends by itself.
+    experiment = resolution.experiment if wanted.experiment else None
     desired_store.put(
         conn,
         worker_id=worker.id,
@@ -152,7 +154,7 @@ def _assignments(
 ) -> dict[str, Assignment]:
     assignments = {}
     for canary in canary_store.live(conn):
-        if canary.fleet != fleet or canary.phase not in RUNNING:
+        if canary.fleet != fleet or canary.phase not in (*RUNNING, Phase.PREFLIGHT):
             continue
         assignment = _assignment(conn, canary)
         stratum = (canary.hardware, canary.stack)
@@ -165,7 +167,8 @@ def _assignments(
 
 
 def _assignment(conn: Connection, canary: Canary) -> Assignment:
-    step = policies.of_digest(conn, canary.policy_digest).steps[canary.step]
+    policy = policies.of_digest(conn, canary.policy_digest)
+    step = policy.steps[canary.step]
     return Assignment(
         canary=canary.id,
         name=canary.name,
@@ -174,17 +177,33 @@ def _assignment(conn: Connection, canary: Canary) -> Assignment:
         variant=canary.variant,
         arm_share=step.arm_share,
         traffic=step.traffic,
+        trial=_trial(canary, policy),
+    )
+
+
+def _trial(canary: Canary, policy: Policy) -> Trial | None:
+    if canary.phase is not Phase.PREFLIGHT or policy.preflight is None:
+        return None
+    probe = preflight.probe_id(canary)
+    # Any seed will do, but the same for the same probe: a state that changed by itself would flip.
+    return Trial(
+        id=probe,
+        lengths=policy.preflight.lengths,
+        seed=canary.version,
+        retained_at_most=policy.preflight.retained_at_most,
     )
 
 
 def _message(worker: Worker, resolution: Resolution) -> DesiredState:
+    probe = _probe(resolution)
     return DesiredState(
         fleet=worker.fleet,
         worker=worker.name,
         generation=0,  # given when it is written
         flags=resolution.flags,
         experiment=_experiment(resolution),
-        is_admitting=not (worker.is_cordoned or worker.is_quarantined),
+        probe=probe,
+        is_admitting=not (worker.is_cordoned or worker.is_quarantined or probe),
         reasons=[
             FlagReason(flag=c.flag, variant=c.variant, layer=c.layer, reason=c.reason)
             for c in resolution.choices
@@ -194,7 +213,7 @@ def _message(worker: Worker, resolution: Resolution) -> DesiredState:
 
 def _experiment(resolution: Resolution) -> Experiment | None:
     assigned = resolution.experiment
-    if assigned is None:
+    if assigned is None or assigned.trial is not None:
         return None
     share = assigned.arm_share
     canary = Arm(
@@ -206,6 +225,21 @@ def _experiment(resolution: Resolution) -> Experiment | None:
         salt=assigned.salt,
         traffic="synthetic" if assigned.traffic == "synthetic" else "live",
         arms=[canary] if share >= 1 else [canary, control],
+    )
+
+
+def _probe(resolution: Resolution) -> Probe | None:
+    assigned = resolution.experiment
+    if assigned is None or assigned.trial is None:
+        return None
+    return Probe(
+        id=assigned.trial.id,
+        canary=assigned.canary,
+        flag=assigned.flag,
+        flags={**resolution.flags, assigned.flag: assigned.variant},
+        lengths=list(assigned.trial.lengths),
+        seed=assigned.trial.seed,
+        retained_at_most=assigned.trial.retained_at_most,
     )
 
 

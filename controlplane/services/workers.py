@@ -7,15 +7,18 @@ from controlplane.contract.messages import (
     BreakerTrip,
     DesiredState,
     EffectiveReport,
+    ProbeReport,
     Registration,
 )
-from controlplane.domain.errors import ConflictError
+from controlplane.domain import preflight
+from controlplane.domain.errors import ConflictError, InvalidValueError, NotFoundError
 from controlplane.domain.fleet import Worker
 from controlplane.ports import NewId
 from controlplane.services import desired_states
 from controlplane.store import canaries as canary_store
 from controlplane.store import desired_states as desired_store
 from controlplane.store import fleets as fleet_store
+from controlplane.store import probes as probe_store
 from controlplane.store import workers as worker_store
 from controlplane.store.transaction import Connection
 
@@ -108,6 +111,23 @@ def take_trip(
     return desired_states.refresh_worker(conn, worker_id=worker.id, now=now)
 
 
+def take_probe(
+    conn: Connection, fleet: str, name: str, *, report: ProbeReport, now: datetime
+) -> bool:
+    """Keep what came of a probe. Returns False for a repeat, which changes nothing.
+
+    One that comes late is kept, too: a canary that is held on it goes on or back by it.
+
+    Raises:
+        NotFoundError: the worker has not registered.
+        ConflictError: a newer incarnation has registered.
+        InvalidValueError: the worker was not asked for that probe.
+    """
+    worker = _present(conn, fleet, name, incarnation=report.incarnation)
+    _check_asked(conn, worker, report)
+    return probe_store.insert(conn, worker_id=worker.id, report=report, now=now)
+
+
 def list_page(
     conn: Connection, fleet: str, *, after: str | None, limit: int
 ) -> tuple[Mapping[str, object], ...]:
@@ -176,6 +196,18 @@ def _present(conn: Connection, fleet: str, name: str, *, incarnation: str) -> Wo
             f"{name} lives as incarnation {worker.incarnation}, not {incarnation}: stop this one"
         )
     return worker
+
+
+def _check_asked(conn: Connection, worker: Worker, report: ProbeReport) -> None:
+    try:
+        canary = canary_store.get(conn, name_or_id=report.canary)
+    except NotFoundError:
+        raise InvalidValueError("canary", report.canary, allowed="one that asked") from None
+    exposed = canary_store.exposed(conn, canary_id=canary.id)
+    is_asked = any(exposure.worker_id == worker.id for exposure in exposed)
+    if not is_asked or not preflight.has_asked(canary, report.probe):
+        allowed = f"a probe that a canary asked of {worker.name}"
+        raise InvalidValueError("probe", report.probe, allowed=allowed)
 
 
 def _as_it_is(worker: Worker) -> DesiredState:

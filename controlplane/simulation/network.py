@@ -7,6 +7,7 @@ from controlplane.contract.messages import (
     BreakerTrip,
     DesiredState,
     EffectiveReport,
+    ProbeReport,
     Registration,
 )
 from controlplane.contract.records import Record
@@ -41,6 +42,10 @@ class Network(Protocol):
 
     def trip(self, identity: Identity, trip: BreakerTrip) -> None:
         """A breaker opened."""
+        ...
+
+    def probe(self, identity: Identity, report: ProbeReport) -> None:
+        """What came of a probe."""
         ...
 
     def record(self, identity: Identity, event: EventName, record: Record) -> None:

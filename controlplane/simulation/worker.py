@@ -10,6 +10,9 @@ from controlplane.contract.messages import (
     BreakerTrip,
     DesiredState,
     EffectiveReport,
+    LengthProbe,
+    Probe,
+    ProbeReport,
     RankReport,
     Registration,
 )
@@ -37,6 +40,8 @@ class Behaviour:
     fps_spread: float = 0.05
     kept_bytes_per_length: int = 0
     fails_after_lengths: int | None = None  # distinct lengths at which memory is out
+    rollback_ms: float = 40.0
+    left_bytes: int = 0  # on the fallback after the drill
 
 
 @dataclass(slots=True)
@@ -64,6 +69,7 @@ class SimulatedWorker:
     lengths: Sequence[int] = (6, 9, 12, 15, 18)
     session_s: float = 5.0
     poll_s: float = 2.0
+    probe_s: float = 1.5
     hardware: str = "cpu"
     is_mute: bool = False
     is_deaf: bool = False
@@ -78,6 +84,8 @@ class SimulatedWorker:
     tripped_at_generation: int | None = None
     seen_lengths: set[int] = field(default_factory=set)
     session: _Session | None = None
+    probing: str | None = None  # id of the probe that runs
+    answered: set[str] = field(default_factory=set)
 
     @property
     def incarnation(self) -> str:
@@ -103,7 +111,8 @@ class SimulatedWorker:
         self.seq = self.num_started = 0
         self.is_alive = True
         self.variant = self.fallback
-        self.lease_until_s = self.tripped_at_generation = self.session = None
+        self.lease_until_s = self.tripped_at_generation = self.session = self.probing = None
+        self.answered = set()
         self.seen_lengths = set()
         registration = Registration(
             fleet=self.fleet,
@@ -153,8 +162,10 @@ class SimulatedWorker:
             None if state.lease_s is None else self.timeline.monotonic() + state.lease_s
         )
         if is_new:
+            self.probing = None  # a newer state ends what an older one asked for
             self._set_variant(state.flags["fused_allreduce"])
             self._report()
+            self._begin_probe()
 
     def _check_lease(self) -> None:
         lapsed = self.lease_until_s is not None and self.timeline.monotonic() > self.lease_until_s
@@ -189,6 +200,44 @@ class SimulatedWorker:
             is_lease_lapsed=is_lease_lapsed,
         )
         self.network.report(self.identity, report)
+
+    # Preflight.
+
+    def _begin_probe(self) -> None:
+        probe = self.wanted.probe if self.wanted else None
+        if probe is None or self.session is not None or probe.id in (self.probing, *self.answered):
+            return
+        self.probing = probe.id
+        self._set_variant(probe.flags["fused_allreduce"])
+        self.seen_lengths = set(probe.lengths)
+        self._report()
+        self._alive_after(self.probe_s, lambda: self._end_probe(probe))
+
+    def _end_probe(self, probe: Probe) -> None:
+        if self.probing != probe.id or self.wanted is None:
+            return
+        behaviour = self.behaviours.get(self.variant, Behaviour())
+        limit = behaviour.fails_after_lengths
+        has_failed = limit is not None and len(probe.lengths) >= limit
+        report = ProbeReport(
+            incarnation=self.incarnation,
+            probe=probe.id,
+            canary=probe.canary,
+            lengths=[
+                LengthProbe(length=length, retained_bytes=behaviour.kept_bytes_per_length)
+                for length in probe.lengths[: limit if has_failed else None]
+            ],
+            flag_bytes_before=0,
+            rollback_ms=None if has_failed else behaviour.rollback_ms,
+            flag_bytes_left=None if has_failed else behaviour.left_bytes,
+            fault=Reason.OUT_OF_MEMORY if has_failed else None,
+        )
+        self.probing = None
+        self.answered.add(probe.id)
+        self._set_variant(self.wanted.flags["fused_allreduce"])
+        self._report()
+        if not self.is_mute:
+            self.network.probe(self.identity, report)
 
     # Sessions.
 
@@ -236,6 +285,7 @@ class SimulatedWorker:
         fields = self._common(session) | self._counters(session, fps=fps)
         self._say(EventName.SESSION_ENDED, SessionEnded, fields | {"outcome": Outcome.COMPLETED})
         self.session = None
+        self._begin_probe()
         self._alive_after(0.1, self._start_session)
 
     def _run_out_of_memory(self, session: _Session) -> None:
@@ -260,6 +310,7 @@ class SimulatedWorker:
         if not self.is_mute:
             self.network.trip(self.identity, trip)
         self._report()
+        self._begin_probe()
         self._alive_after(0.5, self._start_session)
 
     def _say_lost(self, session: _Session, incarnation: str, seq: int) -> None:

@@ -11,6 +11,7 @@ from controlplane.contract.messages import (
     BreakerTrip,
     DesiredState,
     EffectiveReport,
+    ProbeReport,
     Registration,
 )
 from controlplane.contract.records import Record
@@ -128,6 +129,13 @@ class World:
                 conn, identity.fleet, identity.worker, trip=trip, now=self.timeline.now()
             )
         self._notify_all(woken)
+
+    def probe(self, identity: Identity, report: ProbeReport) -> None:
+        """Take what came of a probe."""
+        with self.database.write() as conn:
+            workers.take_probe(
+                conn, identity.fleet, identity.worker, report=report, now=self.timeline.now()
+            )
 
     def record(self, identity: Identity, event: EventName, record: Record) -> None:
         """Take one record as a batch of its own."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, Select, select
 
-from controlplane.contract.messages import DesiredState, Experiment, FlagReason
+from controlplane.contract.messages import DesiredState, Experiment, FlagReason, Probe
 from controlplane.domain.errors import NotFoundError, StaleVersionError
 from controlplane.store import dialect
 from controlplane.store.tables import desired_states, fleets, workers
@@ -88,6 +88,7 @@ def _row(desired: DesiredState) -> dict[str, object]:
         "generation": desired.generation,
         "flags": dict(desired.flags),
         "experiment": desired.experiment and desired.experiment.model_dump(mode="json"),
+        "probe": desired.probe and desired.probe.model_dump(mode="json"),
         "is_admitting": desired.is_admitting,
         "is_draining": desired.is_draining,
         "reasons": [reason.model_dump(mode="json") for reason in desired.reasons],
@@ -101,6 +102,7 @@ def _stored(row: Row[Any]) -> StoredState:
         generation=row.generation,
         flags=row.flags,
         experiment=row.experiment and Experiment.model_validate(row.experiment),
+        probe=row.probe and Probe.model_validate(row.probe),
         is_admitting=row.is_admitting,
         is_draining=row.is_draining,
         reasons=[FlagReason.model_validate(reason) for reason in row.reasons],

@@ -15,6 +15,9 @@ from controlplane.contract.messages import (
     EffectiveReport,
     Experiment,
     FlagReason,
+    LengthProbe,
+    Probe,
+    ProbeReport,
     RankReport,
     Registration,
 )
@@ -43,6 +46,15 @@ EXPERIMENT = Experiment(
         Arm(name="canary", share=0.5, flags=FAST),
         Arm(name="control", share=0.5, flags=FALLBACK),
     ],
+)
+PROBE = Probe(
+    id="c-17-2",
+    canary="c-17",
+    flag="fused_allreduce",
+    flags=FAST,
+    lengths=[8, 64, 120],
+    seed=5,
+    retained_at_most=1_048_576,
 )
 COUNTERS = {
     "seq": 9,
@@ -77,7 +89,7 @@ GOLDEN: dict[str, BaseModel] = {
     ),
     "desired_state": DesiredState(
         fleet="video-eu", worker="w-3", generation=17, flags=FALLBACK, lease_s=90.0,
-        experiment=EXPERIMENT, is_admitting=True, is_draining=False,
+        experiment=EXPERIMENT, probe=PROBE, is_admitting=True, is_draining=False,
         reasons=[
             FlagReason(flag="fused_allreduce", variant="nccl", layer="fallback", reason="base")
         ],
@@ -89,6 +101,11 @@ GOLDEN: dict[str, BaseModel] = {
     "breaker_trip": BreakerTrip(
         incarnation="i-3", trip="t-1", reason=Reason.NAN, flags=FAST, generation=17, rank=1,
         session="018f-session", canary="c-17", detail="rank 1: not finite after block 2",
+    ),
+    "probe_report": ProbeReport(
+        incarnation="i-3", probe="c-17-2", canary="c-17",
+        lengths=[LengthProbe(length=8, retained_bytes=16_777_216)], flag_bytes_before=8,
+        rollback_ms=41.5, flag_bytes_left=8, fault=Reason.OUT_OF_MEMORY, detail="rank 0",
     ),
     "session.started": SessionStarted.model_validate(
         {**{key: COUNTERS[key] for key in STARTED}, "is_synthetic": True}

@@ -64,7 +64,10 @@ def test_every_field_of_the_example_says_something(name: str) -> None:
 def test_every_message_and_record_has_a_file() -> None:
     """A new one without an example would go untested on the other side."""
     kinds = {type(value) for value in GOLDEN.values()}
-    parts = {messages.Arm, messages.Experiment, messages.FlagReason, messages.RankReport}
+    parts = {
+        *(messages.Arm, messages.Experiment, messages.FlagReason, messages.RankReport),
+        *(messages.Probe, messages.LengthProbe),
+    }
     abstract = {records.SessionRecord, records.Counters}
     assert {path.stem for path in FOLDER.glob("*.json")} == set(GOLDEN)
     assert kinds == (_leaves(Message) - parts) | (_leaves(Record) - abstract)

@@ -21,7 +21,12 @@ EXPECTED = {
         "start_expired": "cancelled",
         "abort_requested": "cancelled",
     },
-    "preflight": {"preflight_passed": "progressing", "abort_requested": "cancelled"},
+    "preflight": {
+        "preflight_passed": "progressing",
+        "paused": "held",
+        "inconclusive": "held",
+        **dict.fromkeys(BAD_NEWS, "rolling_back"),
+    },
     "progressing": {
         "step_passed": "progressing",
         "last_step_passed": "baking",
@@ -35,7 +40,11 @@ EXPECTED = {
         **dict.fromkeys(HOLDS, "held"),
         **dict.fromkeys(BAD_NEWS, "rolling_back"),
     },
-    "held": {"resumed": "progressing", **dict.fromkeys(BAD_NEWS, "rolling_back")},
+    "held": {
+        "resumed": "progressing",
+        "started": "preflight",  # again: it had not passed
+        **dict.fromkeys(BAD_NEWS, "rolling_back"),
+    },
     "rolling_back": {"containment_seen": "contained"},
     "contained": {"verification_seen": "rolled_back"},
     "promoted": {},

@@ -357,3 +357,66 @@ def test_growth_of_one_buffer_is_none() -> None:
     assert gates.growth_per_length(memory(lengths={})) == 0
     assert gates.growth_per_length(memory(lengths={1: 10})) == 0
     assert gates.growth_per_length(memory(lengths={1: 10, 2: 30, 3: 0})) == 30
+
+
+COVERAGE = {
+    "gate": "coverage",
+    "metric": "first_forward_lengths",
+    "from": 8,
+    "to": 120,
+    "buckets": 8,
+    "at_least": 2,
+}
+FRESHNESS = {"gate": "freshness", "metric": "record_age", "at_most": "15s"}
+
+
+def covered(*lengths: int, **changes: Any) -> GateResult:
+    """What the gate says of one session for each length."""
+    sessions = tuple(
+        session(f"s{n}", first_forward_length=length, **changes) for n, length in enumerate(lengths)
+    )
+    evidence = build.evidence(sessions=sessions)
+    return said("coverage", case(evidence, gates=[FRESHNESS, COVERAGE]))
+
+
+def test_one_length_however_often_covers_one_bucket() -> None:
+    """15 hours of tested sessions at one prompt length would have shown nothing in August."""
+    result = covered(*[64] * 50)
+    assert (result.verdict, result.value) == (Verdict.INCONCLUSIVE, 1)
+    assert result.reason == "1 of 8 buckets of first-forward lengths met, 2 asked for"
+
+
+def test_buckets_are_of_one_width_and_hold_both_ends_of_the_domain() -> None:
+    """113 lengths in 8 buckets: the first is 8 to 22, the last begins at 106."""
+    assert covered(8, 22).value == 1
+    assert covered(22, 23).value == 2
+    assert covered(105, 106, 120).value == 2
+    assert covered(8, 23, 37, 51, 65, 79, 93, 107).value == 8
+    assert covered(8, 23).verdict is Verdict.PASSING
+
+
+def test_lengths_outside_the_domain_cover_nothing_and_are_told() -> None:
+    result = covered(7, 121, 0, 10**9, 8)
+    assert result.value == 1
+    assert result.reason.endswith("; 4 sessions outside 8 to 120")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"streamed_s": 0.5},
+        {"outcome": Outcome.FAILED},
+        {"outcome": Outcome.VIEWER_LIMITED},
+        {"is_non_compliant": True},
+        {"fps": math.nan},
+        {"arm": ARM_CONTROL},
+        {"is_synthetic": True},
+    ],
+)
+def test_only_rated_sessions_of_the_canary_cover_anything(changes: dict[str, Any]) -> None:
+    assert covered(8, 64, **changes).value == 0
+
+
+def test_what_an_earlier_step_met_stays_met() -> None:
+    met_before = NOW - timedelta(hours=5)
+    assert covered(8, 64, started_at=met_before).verdict is Verdict.PASSING

@@ -377,13 +377,25 @@ def test_a_pending_canary_expires() -> None:
     assert plan(seen(canary=pending), now=NOW).event is Event.START_EXPIRED
 
 
-@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.PREFLIGHT])
-def test_a_stopped_fleet_or_a_person_cancels_before_anything_is_exposed(phase: Phase) -> None:
+@pytest.mark.parametrize(
+    ("phase", "after"),
+    [(Phase.PENDING, Phase.CANCELLED), (Phase.PREFLIGHT, Phase.ROLLING_BACK)],
+)
+def test_a_stopped_fleet_or_a_person_ends_it_before_anything_is_exposed(
+    phase: Phase, after: Phase
+) -> None:
     stopped = plan(seen(canary={"phase": phase}, fleet=build.fleet(stopped_reason="fire")), now=NOW)
-    assert stopped.canary.phase is Phase.CANCELLED
+    assert stopped.canary.phase is after
     assert not stopped.expose
     aborted = plan(seen(canary={"phase": phase}, requests=asked(RequestKind.ABORT)), now=NOW)
-    assert aborted.canary.phase is Phase.CANCELLED
+    assert aborted.canary.phase is after
+
+
+def test_a_rollback_that_no_worker_needs_is_over_in_two_looks() -> None:
+    back = plan(seen(canary={"phase": Phase.ROLLING_BACK}, exposures=()), now=NOW)
+    assert (back.event, "no worker ran it" in back.reason) == (Event.CONTAINMENT_SEEN, True)
+    done = plan(seen(canary={"phase": Phase.CONTAINED}, exposures=()), now=NOW)
+    assert done.canary.phase is Phase.ROLLED_BACK
 
 
 def test_an_observing_fleet_is_not_exposed_after_preflight() -> None:
@@ -526,3 +538,27 @@ def test_a_lease_that_lapsed_on_the_worker_holds_the_canary() -> None:
     assert "worker-1" in planned.canary.reason
     behind = worker("worker-1", is_lease_lapsed=True, desired_generation=99)
     assert plan(seen(workers=(behind, *others)), now=NOW).event is not Event.LEASE_LAPSED
+
+
+@pytest.mark.parametrize("phase", RUNNING)
+def test_a_canary_that_does_not_come_to_pass_is_held_and_says_what_is_missing(phase: Phase) -> None:
+    """Nothing goes on for ever, and a person should not have to guess what it waits for."""
+    few = build.evidence(sessions=(session(),), newest_record_at=BOTH_ARMS)
+    canary = {"phase": phase, "phase_since": NOW - seconds(60), "step_since": NOW - seconds(60)}
+    waiting: dict[str, Any] = {"canary": canary, "evidence": few}
+    not_yet = seen(policy={"limits": {"decide_within": "60s"}}, **waiting)
+    assert plan(not_yet, now=NOW).event is None
+    held = plan(seen(policy={"limits": {"decide_within": "59s"}}, **waiting), now=NOW)
+    assert (held.event, held.canary.phase) == (Event.INCONCLUSIVE, Phase.HELD)
+    assert held.reason.startswith("still not passing after 59s: memory: 1 distinct")
+    assert "sample: 1 sessions of the canary arm judged, 2 asked for" in held.reason
+
+
+def test_a_bake_that_passes_may_take_longer_than_deciding_may() -> None:
+    canary = {"step_since": NOW - timedelta(hours=30), "phase_since": NOW - timedelta(hours=30)}
+    long = [{"name": "one", "workers": 1, "bake": "15h", "least_sessions": 2}]
+    passing = seen(
+        canary={**canary, "phase": Phase.BAKING},
+        policy={"steps": long, "limits": {"decide_within": "1h"}},
+    )
+    assert plan(passing, now=NOW).event is None

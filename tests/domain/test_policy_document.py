@@ -148,10 +148,99 @@ def test_a_policy_without_freshness_is_refused_with_the_reason() -> None:
         build.policy(gates=gates)
 
 
-def test_preflight_is_refused_with_when_it_comes() -> None:
-    """Accepting it and not running it would sign off what nobody measured."""
-    with pytest.raises(InvalidValueError, match="preflight comes with a later release"):
-        build.policy(preflight={"lengths": 20})
+PREFLIGHT = {
+    "lengths": {"from": 8, "to": 120, "number": 8},
+    "retained_at_most": "1MiB",
+    "rollback_within": "2s",
+    "within": "30s",
+}
+COVERAGE = {
+    "gate": "coverage",
+    "metric": "first_forward_lengths",
+    "from": 8,
+    "to": 120,
+    "buckets": 8,
+    "at_least": 6,
+}
+
+
+def test_a_preflight_is_read_as_it_says_and_spreads_its_lengths_over_the_domain() -> None:
+    asked = build.policy(preflight=PREFLIGHT).preflight
+    assert asked is not None
+    assert asked.lengths == (8, 24, 40, 56, 72, 88, 104, 120)
+    assert (asked.retained_at_most, asked.within) == (2**20, timedelta(seconds=30))
+    assert build.policy().preflight is None
+
+
+@given(st.integers(1, 500), st.integers(1, 500), st.data())
+def test_the_lengths_of_a_preflight_are_different_and_reach_both_ends(
+    least: int, width: int, draws: st.DataObject
+) -> None:
+    number = draws.draw(st.integers(2, min(64, width + 1)))
+    lengths = {"from": least, "to": least + width, "number": number}
+    asked = build.policy(preflight={**PREFLIGHT, "lengths": lengths}).preflight
+    assert asked is not None
+    assert len(set(asked.lengths)) == number
+    assert (asked.lengths[0], asked.lengths[-1]) == (least, least + width)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"lengths": {"from": 8, "to": 8, "number": 2}}, "preflight.lengths.to"),
+        ({"lengths": {"from": 0, "to": 8, "number": 2}}, "preflight.lengths.from"),
+        ({"lengths": {"from": 1, "to": 3, "number": 4}}, "preflight.lengths.number"),
+        ({"lengths": {"from": 1, "to": 3, "number": 1}}, "preflight.lengths.number"),
+        ({"lengths": {"from": 1, "to": 3, "step": 1}}, "preflight.lengths.step"),
+        ({"lengths": 8}, "preflight.lengths"),
+        ({"within": "2s"}, "preflight.within"),
+        ({"retained_at_most": 1024}, "preflight.retained_at_most"),
+        ({"rollback_within": "2"}, "preflight.rollback_within"),
+        ({"speed": "fast"}, "preflight.speed"),
+    ],
+)
+def test_a_preflight_that_cannot_be_is_refused_under_its_key(
+    changes: dict[str, object], key: str
+) -> None:
+    with pytest.raises(InvalidValueError) as refusal:
+        build.policy(preflight={**PREFLIGHT, **changes})
+    assert refusal.value.key == key
+
+
+@pytest.mark.parametrize("nothing", [None, {}, [], "yes"])
+def test_a_preflight_that_asks_nothing_is_refused(nothing: object) -> None:
+    """Whoever writes the word wants one: to skip it, leave it out."""
+    with pytest.raises(InvalidValueError, match=r"^preflight"):
+        policy_document.parse({**document(), "preflight": nothing}, catalogue=build.catalogue())
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"to": 8}, "gates[1].to"),
+        ({"buckets": 1}, "gates[1].buckets"),
+        ({"buckets": 114}, "gates[1].buckets"),
+        ({"at_least": 9}, "gates[1].at_least"),
+        ({"at_least": 0}, "gates[1].at_least"),
+        ({"at_most": 6}, "gates[1].at_most"),
+    ],
+)
+def test_a_coverage_that_cannot_be_is_refused_under_its_key(
+    changes: dict[str, object], key: str
+) -> None:
+    with pytest.raises(InvalidValueError) as refusal:
+        build.policy(gates=[FRESHNESS, {**COVERAGE, **changes}])
+    assert refusal.value.key == key
+
+
+def test_preflight_and_coverage_are_in_the_document_that_is_signed_off() -> None:
+    told = build.policy(
+        preflight=PREFLIGHT, limits={"decide_within": "6h"}, gates=[FRESHNESS, COVERAGE]
+    )
+    again = policy_document.parse(json.loads(told.document), catalogue=build.catalogue())
+    assert again == told
+    assert told.limits.decide_within == timedelta(hours=6)
+    assert told.gates.coverage is not None
 
 
 def test_a_share_of_the_sessions_is_refused_where_a_worker_is_one_arm() -> None:
@@ -329,9 +418,10 @@ def test_a_description_tells_what_is_asked_and_what_is_not() -> None:
     assert "25% of the workers" in told
 
 
-def test_a_description_of_a_full_policy_leaves_only_preflight_unasked() -> None:
-    told = policy_document.describe(build.policy())
-    assert [line for line in told if "not asked" in line] == [
-        "preflight: not asked (comes with a later release)"
-    ]
+def test_a_description_of_a_full_policy_leaves_nothing_unasked() -> None:
+    gates = [*document()["gates"], COVERAGE]
+    told = policy_document.describe(build.policy(gates=gates, preflight=PREFLIGHT))
+    assert not [line for line in told if "not asked" in line]
+    assert any("at most 1MiB kept for each, back on the fallback within 2s" in one for one in told)
+    assert any("at least 6 of 8 buckets of first-forward lengths from 8 to 120" in x for x in told)
     assert any("24.0 fps or more" in line for line in told)

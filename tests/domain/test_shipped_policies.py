@@ -13,6 +13,8 @@ SHIPPED = sorted(path.stem for path in POLICIES.glob("*.yaml") if path.stem != "
 README = (POLICIES / "README.md").read_text()
 WORDS = {
     *policy_document.POLICY_KEYS,
+    *policy_document.PREFLIGHT_KEYS,
+    *policy_document.LENGTHS_KEYS,
     *policy_document.STEP_KEYS,
     *policy_document.LIMIT_KEYS,
     *policy_document.GATE_METRICS,

@@ -91,7 +91,7 @@ def adopted(
     fleet = Fleet(world=world, database=database)
     with database.write() as conn:
         flags.load(conn, (POLICIES / "flags.yaml").read_text())
-        for name in ("demo", "as-in-august"):
+        for name in ("demo", "as-in-august", "preflight", "coverage"):
             text = (POLICIES / f"{name}.yaml").read_text()
             policies.add(conn, text, act=fleet.act("shipped"))
         fleets.adopt(conn, FLEET, act=fleet.act("adopt"))

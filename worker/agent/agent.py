@@ -18,7 +18,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from controlplane.contract.messages import DesiredState, RankReport, Registration
+from controlplane.contract.messages import (
+    DesiredState,
+    Probe,
+    ProbeReport,
+    RankReport,
+    Registration,
+)
 from controlplane.contract.vocabulary import EventName, Reason
 from worker.agent import breakglass, facts, folder, identity, laststate, recovery
 from worker.agent.config import AgentConfig
@@ -26,7 +32,7 @@ from worker.agent.control import ControlPlane, HttpControlPlane
 from worker.agent.desired import DesiredWatch
 from worker.agent.facts import Facts
 from worker.agent.identity import Identity
-from worker.agent.intent import Draw, Flags, Intent, Wanted
+from worker.agent.intent import Cause, Draw, Flags, Intent, Wanted
 from worker.agent.records import Ledger
 from worker.agent.reports import Reports
 from worker.agent.sender import Delivery, Sender
@@ -109,6 +115,7 @@ class Agent:
         self._is_draining = False
         self._is_superseded = False
         self._notified: Wanted | None = None
+        self._notified_probe: Probe | None = None
         self._address = config.address
 
     # What a server asks.
@@ -143,6 +150,16 @@ class Agent:
         with self._lock:
             accepted = self._intent.accepted
             return self._is_draining or (accepted is not None and accepted.is_draining)
+
+    @property
+    def probe(self) -> Probe | None:
+        """What to try now, if asked: no session is open, and it is not answered yet."""
+        with self._lock:
+            accepted = self._intent.accepted
+            probe = accepted.probe if accepted else None
+            if probe is None or self._sessions or probe.id in self._facts.answered:
+                return None
+            return probe if self.wanted.cause is Cause.DESIRED else None
 
     # What a server tells.
 
@@ -195,9 +212,9 @@ class Agent:
 
         Raises: NotAdmittingError, SpoolFullError; ValueError if a session of that id is open.
         """
-        if self.refusal:
-            raise NotAdmittingError(self.refusal)
         with self._lock:
+            if self.refusal:
+                raise NotAdmittingError(self.refusal)
             identifier = session_id or self._take_upcoming_id()
             if identifier in self._sessions:
                 message = f"session {identifier} is open already"
@@ -257,6 +274,12 @@ class Agent:
             self._intent.note_trip()
         self._refresh()
         return self.wanted
+
+    def report_probe(self, report: ProbeReport) -> None:
+        """Tell what came of a probe, which is wanted no more."""
+        with self._lock:
+            self._facts.tell_probe(report)
+        self._refresh()
 
     def write_process_window(self, fields: Mapping[str, Any]) -> None:
         """Put a `process.window` in the spool; the fields are those the agent cannot know."""
@@ -355,9 +378,11 @@ class Agent:
         with self._lock:
             wanted = self._intent.wanted(self._current_draw(), now=self._clock())
             self._save()
-            if wanted == self._notified:
+            probe = self.probe
+            if wanted == self._notified and probe == self._notified_probe:
                 return
             before, self._notified = self._notified, wanted
+            self._notified_probe = probe
             if before is not None and before.cause is not wanted.cause:
                 self._facts.tell_own_decision(wanted.flags, cause=wanted.cause)
         logger.info("flags_wanted generation=%d cause=%s", wanted.generation, wanted.cause)

@@ -17,6 +17,7 @@ from controlplane.contract.messages import (
     DesiredState,
     EffectiveReport,
     Message,
+    ProbeReport,
     Registration,
 )
 
@@ -71,6 +72,10 @@ class ControlPlane(Protocol):
         """Tell that the breaker tripped."""
         ...
 
+    def post_probe(self, report: ProbeReport) -> None:
+        """Tell what came of a probe."""
+        ...
+
     def post_logs(self, body: bytes) -> Answer:
         """Deliver a batch; raises UnreachableError only."""
         ...
@@ -111,6 +116,10 @@ class HttpControlPlane:
     def post_trip(self, trip: BreakerTrip) -> None:
         """Tell that the breaker tripped."""
         self._post("trips", trip)
+
+    def post_probe(self, report: ProbeReport) -> None:
+        """Tell what came of a probe."""
+        self._post("probes", report)
 
     def post_logs(self, body: bytes) -> Answer:
         """Deliver a batch of logs; any status is an answer."""

@@ -5,7 +5,13 @@ import random
 from collections.abc import Mapping, Sequence
 
 from controlplane.contract import vocabulary
-from controlplane.contract.messages import BreakerTrip, EffectiveReport, RankReport, Registration
+from controlplane.contract.messages import (
+    BreakerTrip,
+    EffectiveReport,
+    ProbeReport,
+    RankReport,
+    Registration,
+)
 from controlplane.contract.vocabulary import Reason
 from worker.agent import identity as ids
 from worker.agent.identity import Identity
@@ -57,6 +63,7 @@ class Facts:
         self._fallback = dict(fallback)
         self._randomness = randomness
         self._effective: EffectiveReport | None = None
+        self.answered: set[str] = set()  # probes of this life
 
     @property
     def effective_flags(self) -> Mapping[str, str]:
@@ -130,6 +137,12 @@ class Facts:
             detail=detail[:MAX_TEXT],
         )
         self._reports.put(trip)
+
+
+    def tell_probe(self, report: ProbeReport) -> None:
+        """What came of a probe."""
+        self.answered.add(report.probe)
+        self._reports.put(report)
 
 
 def _only_rank(flags: Flags, *, generation: int) -> RankReport:

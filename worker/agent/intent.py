@@ -196,7 +196,8 @@ class Intent:
 
     def _refusal(self, state: DesiredState) -> str:
         arms = state.experiment.arms if state.experiment else []
-        for flags in (state.flags, *(arm.flags for arm in arms)):
+        probed = [state.probe.flags] if state.probe else []
+        for flags in (state.flags, *(arm.flags for arm in arms), *probed):
             for flag, variant in flags.items():
                 if flag not in self._capabilities:
                     known = ", ".join(self._capabilities)

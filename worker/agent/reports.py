@@ -5,7 +5,7 @@ import random
 import threading
 from collections import deque
 
-from controlplane.contract.messages import BreakerTrip, EffectiveReport
+from controlplane.contract.messages import BreakerTrip, EffectiveReport, ProbeReport
 from worker.agent.control import (
     ControlPlane,
     RefusedError,
@@ -20,7 +20,7 @@ MAX_WAITING = 256
 
 logger = logging.getLogger(__name__)
 
-Report = EffectiveReport | BreakerTrip
+Report = EffectiveReport | BreakerTrip | ProbeReport
 
 
 class Reports:
@@ -83,6 +83,8 @@ class Reports:
                 self._control_plane.post_effective(report)
             case BreakerTrip():
                 self._control_plane.post_trip(report)
+            case ProbeReport():
+                self._control_plane.post_probe(report)
 
     def _has_waiting(self) -> bool:
         with self._lock:

@@ -19,6 +19,7 @@ from worker.agent.spool import SpoolFullError
 from worker.engine.api import Effective, Engine, Event, Fault, FlagsRefused
 from worker.main.flips import Flips
 from worker.main.performance import EnginePerformance
+from worker.main.probing import Probing
 from worker.server import Performance, Refusal, RefusalCode, Request
 
 # A flip takes two steps; a session that waits longer starts, and counts what it ran.
@@ -49,6 +50,7 @@ class Supervisor:
         self._engine = engine
         self._agent = agent
         self._flips = Flips(engine)
+        self._probing = Probing(engine, agent, self._flips)
         self._length_bounds = length_bounds
         self._window_s = window_s
         self._start_errors = start_errors
@@ -148,7 +150,7 @@ class Supervisor:
             self.draining.set()
         else:
             self.draining.clear()
-        if self._is_up:
+        if self._is_up and not self._probing.follow(self._agent.probe):
             self._flips.request(self._agent.wanted)
 
     def drain(self) -> None:
@@ -159,6 +161,7 @@ class Supervisor:
     async def stop(self) -> None:
         """End the engine's processes."""
         self._is_up = False
+        await self._probing.stop()
         if self._bring_up_task is not None:
             self._bring_up_task.cancel()
             await asyncio.gather(self._bring_up_task, return_exceptions=True)
@@ -192,6 +195,7 @@ class Supervisor:
             self._num_faults_in_row = 0
             self._backoff.reset()
         self._num_faults_in_row += 1
+        self._probing.note_fault(fault)
         # The trip before the session ends: it looks up the session's experiment.
         self._agent.trip(
             Reason(fault.kind.value),

@@ -19,6 +19,7 @@ from controlplane.api.schemas import (
     GenerationQuery,
     IncarnationQuery,
     NamePath,
+    ProbeBody,
     RegistrationBody,
     TripBody,
 )
@@ -109,6 +110,19 @@ def trip(
         here, lambda conn, now: workers.take_trip(conn, fleet, worker, trip=body, now=now)
     )
     _tell(here, woken)
+
+
+@router.post("/probes", status_code=NO_CONTENT, response_class=Response)
+def probe(
+    fleet: NamePath,
+    worker: NamePath,
+    body: Annotated[ProbeBody, Body()],
+    here: Here,
+    _: auth.Worker,
+) -> None:
+    """Take what came of a probe of preflight; the same probe again changes nothing."""
+    _written(here, lambda conn, now: workers.take_probe(conn, fleet, worker, report=body, now=now))
+    here.nudge()
 
 
 def _written(here: Context, work: Callable[[Connection, datetime], _T]) -> _T:

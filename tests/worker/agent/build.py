@@ -11,6 +11,7 @@ from controlplane.contract.messages import (
     DesiredState,
     EffectiveReport,
     Experiment,
+    ProbeReport,
     Registration,
 )
 from controlplane.contract.records import Record
@@ -66,6 +67,7 @@ class MemoryControlPlane:
         self.registrations: list[Registration] = []
         self.effectives: list[EffectiveReport] = []
         self.trips: list[BreakerTrip] = []
+        self.probes: list[ProbeReport] = []
         self.records: list[tuple[str, Record]] = []
 
     def register(self, registration: Registration) -> DesiredState:
@@ -83,6 +85,10 @@ class MemoryControlPlane:
     def post_trip(self, trip: BreakerTrip) -> None:
         self._answer()
         self.trips.append(trip)
+
+    def post_probe(self, report: ProbeReport) -> None:
+        self._answer()
+        self.probes.append(report)
 
     def post_logs(self, body: bytes) -> Answer:
         if self.state is None:
