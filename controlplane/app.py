@@ -57,6 +57,9 @@ CATALOGUE_FILE = "flags.yaml"
 SECRET_BYTES = 32
 # A worker that was silent for so long has lost its sessions.
 LOST_AFTER = timedelta(minutes=2)
+# A leader that missed two ticks is gone; but a process that is held up for seconds is not.
+LEADER_TICKS = 3
+LEAST_LEADER_LEASE = timedelta(seconds=3)
 ROUTERS = (
     health.router,
     workers.router,
@@ -217,6 +220,7 @@ def _loop(
         clock=clock,
         holder=new_id(),
         tick=tick,
+        lease=max(LEADER_TICKS * tick, LEAST_LEADER_LEASE),
     )
 
 

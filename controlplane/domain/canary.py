@@ -137,17 +137,19 @@ def apply(canary: Canary, event: Event, *, now: datetime, reason: str) -> Canary
     phase = TRANSITIONS.get((canary.phase, event))
     if phase is None:
         raise IllegalTransitionError(canary.phase, event)
+    # A clock that was set back must keep no canary from its way back.
+    since = max(now, canary.created_at)
     after = replace(
         canary,
         phase=phase,
-        phase_since=canary.phase_since if phase is canary.phase else now,
+        phase_since=canary.phase_since if phase is canary.phase else since,
         num_lease_lapses=canary.num_lease_lapses + (event is Event.LEASE_LAPSED),
         lease_until=canary.lease_until if phase not in TERMINAL else None,
         reason=reason,
         version=canary.version + 1,
     )
     if event in (Event.PREFLIGHT_PASSED, Event.STEP_PASSED):
-        after = _enter_step(after, canary.step + (event is Event.STEP_PASSED), now=now)
+        after = _enter_step(after, canary.step + (event is Event.STEP_PASSED), now=since)
     check_invariants(after)
     return after
 

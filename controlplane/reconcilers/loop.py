@@ -49,6 +49,9 @@ class Loop:
         self._running = threading.Lock()
         self._scheduler = BackgroundScheduler(timezone="UTC", daemon=True)
         self._job = None
+        self._stopping = threading.Event()
+        self._has_run = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="loop-watch", daemon=True)
         self.last_tick_at: datetime | None = None
 
     def start(self) -> None:
@@ -64,11 +67,14 @@ class Loop:
             misfire_grace_time=None,
         )
         self._scheduler.start()
+        self._watcher.start()
         self.nudge()
 
     def stop(self) -> None:
         """Let the tick in flight end, then stop."""
+        self._stopping.set()
         if self._scheduler.running:
+            self._watcher.join()
             self._scheduler.shutdown(wait=True)
 
     def nudge(self) -> None:
@@ -80,6 +86,7 @@ class Loop:
     def run(self) -> None:
         """Tick once, and again while nudged meanwhile, at most `MAX_TICKS_A_RUN` times."""
         with self._running:
+            self._has_run.set()
             for _ in range(MAX_TICKS_A_RUN):
                 self._dirty.clear()
                 self.tick()
@@ -93,9 +100,12 @@ class Loop:
         if epoch is None:
             return
         for reconciler in self._reconcilers:
-            for beat in reconciler.beats(now, epoch=epoch):
-                self._carry_out(beat, of=reconciler)
+            self._carry_out(lambda of=reconciler: self._round(of, now, epoch), of=reconciler)  # type: ignore[misc]
         self.last_tick_at = now
+
+    def _round(self, reconciler: Reconciler, now: datetime, epoch: int) -> None:
+        for beat in reconciler.beats(now, epoch=epoch):
+            self._carry_out(beat, of=reconciler)
 
     def _carry_out(self, beat: Callable[[], None], *, of: Reconciler) -> None:
         try:
@@ -104,6 +114,16 @@ class Loop:
             # A broken invariant ends its round, whose later beats find nothing to do; the other
             # rounds go on, and the next tick observes afresh.
             _log.exception("beat_failed", reconciler=type(of).__name__)
+
+    def _watch(self) -> None:
+        """Nudge when no run has begun for two ticks.
+
+        The scheduler reckons in wall time: set back by an hour, it would wait for an hour.
+        """
+        while not self._stopping.wait(2 * self._tick.total_seconds()):
+            if not self._has_run.is_set():
+                self.nudge()
+            self._has_run.clear()
 
     def take_over(self) -> None:
         """Lead at the next tick; only for who knows that no other controller runs."""

@@ -83,7 +83,10 @@ def refresh(conn: Connection, *, fleet: str, now: datetime) -> tuple[str, ...]:
         NotFoundError: no fleet of that name.
     """
     seen = situation(conn, fleet=fleet)
-    return _refreshed(conn, seen, stored=desired_store.in_fleet(conn, fleet=fleet), now=now)
+    stored = desired_store.in_fleet(conn, fleet=fleet)
+    return _refreshed(
+        conn, seen, stored=stored, late=desired_store.overtaken(conn, fleet=fleet), now=now
+    )
 
 
 def refresh_worker(conn: Connection, *, worker_id: str, now: datetime) -> tuple[str, ...]:
@@ -95,11 +98,17 @@ def refresh_worker(conn: Connection, *, worker_id: str, now: datetime) -> tuple[
     worker = worker_store.by_id(conn, worker_id)
     seen = situation(conn, fleet=worker.fleet, workers=(worker,))
     stored = desired_store.get(conn, worker_id=worker_id)
-    return _refreshed(conn, seen, stored={worker_id: stored} if stored else {}, now=now)
+    late = desired_store.overtaken(conn, fleet=worker.fleet, worker_id=worker_id)
+    return _refreshed(conn, seen, stored={worker_id: stored} if stored else {}, late=late, now=now)
 
 
 def _refreshed(
-    conn: Connection, seen: Situation, *, stored: Mapping[str, StoredState], now: datetime
+    conn: Connection,
+    seen: Situation,
+    *,
+    stored: Mapping[str, StoredState],
+    late: frozenset[str],
+    now: datetime,
 ) -> tuple[str, ...]:
     num_left = _ramp_left(conn, seen, now=now)
     changed = []
@@ -107,7 +116,7 @@ def _refreshed(
         resolution = seen.resolve(worker, now=now)
         before = stored.get(worker.id)
         wanted = _message(worker, resolution)
-        if before is not None and _is_same(before.desired, wanted):
+        if before and worker.id not in late and _is_same(before.desired, wanted):
             continue
         is_ramped = _is_ramped(worker, resolution, seen.catalogue)
         if is_ramped and num_left <= 0:

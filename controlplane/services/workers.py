@@ -1,7 +1,7 @@
 """What workers tell and ask, and how they are shown to people."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from controlplane.contract.messages import (
     BreakerTrip,
@@ -14,7 +14,7 @@ from controlplane.domain import preflight
 from controlplane.domain.errors import ConflictError, InvalidValueError, NotFoundError
 from controlplane.domain.fleet import Worker
 from controlplane.ports import NewId
-from controlplane.services import desired_states
+from controlplane.services import desired_states, policies
 from controlplane.store import canaries as canary_store
 from controlplane.store import desired_states as desired_store
 from controlplane.store import fleets as fleet_store
@@ -42,15 +42,23 @@ def register(
     return desired(conn, worker.id, now=now), woken
 
 
-def hear(conn: Connection, fleet: str, name: str, *, incarnation: str, now: datetime) -> str:
-    """Record that the worker is there. Returns its id.
+def hear(
+    conn: Connection, fleet: str, name: str, *, incarnation: str, after: int, now: datetime
+) -> str:
+    """Record that the worker is there and has seen generation `after`. Returns its id.
 
     Raises:
         NotFoundError: it has not registered.
         ConflictError: a newer incarnation has registered.
+        InvalidValueError: the generation is out of bounds.
     """
     worker = _present(conn, fleet, name, incarnation=incarnation)
     worker_store.touch(conn, worker_id=worker.id, now=now)
+    if after > worker.desired_generation:
+        # A database that was restored is behind its workers: they refuse what it says as old until
+        # it says the same under a number that they have not seen.
+        worker_store.note_generation(conn, worker_id=worker.id, generation=after)
+        desired_states.refresh_worker(conn, worker_id=worker.id, now=now)
     return worker.id
 
 
@@ -65,9 +73,11 @@ def desired(conn: Connection, worker_id: str, *, now: datetime) -> DesiredState:
         return _as_it_is(worker_store.by_id(conn, worker_id))
     if stored.canary_id is None:
         return stored.desired
-    lease_until = canary_store.get(conn, name_or_id=stored.canary_id).lease_until
-    left_s = (lease_until - now).total_seconds() if lease_until else 0.0
-    return stored.desired.model_copy(update={"lease_s": max(0.0, left_s)})
+    canary = canary_store.get(conn, name_or_id=stored.canary_id)
+    left = canary.lease_until - now if canary.lease_until else timedelta(0)
+    # A clock that was set back must not make a lease of seconds one of years.
+    left = min(left, policies.of_digest(conn, canary.policy_digest).limits.lease)
+    return stored.desired.model_copy(update={"lease_s": max(0.0, left.total_seconds())})
 
 
 def generations(conn: Connection) -> Mapping[str, int]:
@@ -191,11 +201,15 @@ def shown(worker: Worker) -> Mapping[str, object]:
 
 def _present(conn: Connection, fleet: str, name: str, *, incarnation: str) -> Worker:
     worker = worker_store.get(conn, fleet=fleet, name=name)
-    if worker.incarnation != incarnation:
-        raise ConflictError(
-            f"{name} lives as incarnation {worker.incarnation}, not {incarnation}: stop this one"
-        )
-    return worker
+    if worker.incarnation == incarnation:
+        return worker
+    if not worker_store.has_incarnation(conn, worker_id=worker.id, incarnation=incarnation):
+        # Not an older life but one that this database never saw, or forgot in a restore: told that
+        # it was superseded, a worker would stop for good.
+        raise NotFoundError("incarnation", incarnation)
+    raise ConflictError(
+        f"{name} lives as incarnation {worker.incarnation}, not {incarnation}: stop this one"
+    )
 
 
 def _check_asked(conn: Connection, worker: Worker, report: ProbeReport) -> None:

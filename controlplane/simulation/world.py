@@ -110,7 +110,12 @@ class World:
         now = self.timeline.now()
         with self.database.write() as conn:
             worker_id = workers.hear(
-                conn, identity.fleet, identity.worker, incarnation=identity.incarnation, now=now
+                conn,
+                identity.fleet,
+                identity.worker,
+                incarnation=identity.incarnation,
+                after=0,
+                now=now,
             )
             return workers.desired(conn, worker_id, now=now)
 

@@ -43,6 +43,23 @@ def generations(conn: Connection) -> Mapping[str, int]:
     return {row.worker_id: row.generation for row in rows}
 
 
+def overtaken(conn: Connection, *, fleet: str, worker_id: str | None = None) -> frozenset[str]:
+    """Ids of the workers of `fleet`, or of the one, that have seen a newer generation than stored.
+
+    They refuse what is stored as old: the database was restored, or a worker says what is not so.
+    """
+    found = (
+        select(workers.c.id)
+        .join_from(workers, desired_states)
+        .join(fleets, fleets.c.id == workers.c.fleet_id)
+        .where(fleets.c.name == fleet)
+        .where(workers.c.reported_generation > desired_states.c.generation)
+    )
+    if worker_id is not None:
+        found = found.where(workers.c.id == worker_id)
+    return frozenset(conn.scalars(found))
+
+
 def next_generation(conn: Connection, *, worker_id: str) -> int:
     """The number for the worker's next desired state; holds the worker until the transaction ends.
 

@@ -94,6 +94,19 @@ def touch(conn: Connection, *, worker_id: str, now: datetime) -> None:
     _change(conn, worker_id, last_seen_at=now)
 
 
+def note_generation(conn: Connection, *, worker_id: str, generation: int) -> None:
+    """Remember that the worker has seen `generation`. Raises: InvalidValueError."""
+    incarnation_store.check_generation(generation)
+    is_news = (workers.c.id == worker_id) & (workers.c.reported_generation < generation)
+    conn.execute(update(workers).where(is_news).values(reported_generation=generation))
+
+
+def has_incarnation(conn: Connection, *, worker_id: str, incarnation: str) -> bool:
+    """Whether that is one of the worker's lives, present or past."""
+    life = (incarnations.c.id == incarnation) & (incarnations.c.worker_id == worker_id)
+    return conn.execute(select(incarnations.c.id).where(life)).first() is not None
+
+
 def set_cordoned(conn: Connection, *, worker_id: str, is_cordoned: bool) -> None:
     """Take the worker out of service, or back. Raises: NotFoundError."""
     _change(conn, worker_id, is_cordoned=is_cordoned)

@@ -26,9 +26,9 @@ from controlplane.contract.messages import (
     Registration,
 )
 from controlplane.contract.vocabulary import EventName, Reason
-from worker.agent import breakglass, facts, folder, identity, laststate, recovery
+from worker.agent import breakglass, facts, folder, identity, laststate, recovery, threads
 from worker.agent.config import AgentConfig
-from worker.agent.control import ControlPlane, HttpControlPlane
+from worker.agent.control import Answer, ControlPlane, HttpControlPlane, UnreachableError
 from worker.agent.desired import DesiredWatch
 from worker.agent.facts import Facts
 from worker.agent.identity import Identity
@@ -169,18 +169,13 @@ class Agent:
             self._address = address
         if on_change is not None:
             self._on_change = on_change
-        loops: dict[str, Callable[[threading.Event], None]] = {
+        loops: dict[str, threads.Loop] = {
             "desired": self._watch.run,
             "reports": self._reports.run,
             "sender": self._sender.run,
             "pulse": self._pulse,
         }
-        for name, loop in loops.items():
-            thread = threading.Thread(
-                target=loop, args=(self._stopping,), name=f"agent-{name}", daemon=True
-            )
-            thread.start()
-            self._threads.append(thread)
+        self._threads = threads.started(loops, stopping=self._stopping)
 
     def stop(self, *, flush_s: float = FLUSH_S) -> None:
         """Deliver what is in the spool for at most `flush_s`, then stop; the rest stays on disk."""
@@ -347,7 +342,7 @@ class Agent:
         recovery.close_lost_sessions(self._spool, wall_ns=wall_ns)
         self._sender = Sender(
             self._spool,
-            post=self._control_plane.post_logs,
+            post=self._post_logs,
             folder=self._config.state_dir,
             randomness=self._randomness,
         )
@@ -355,12 +350,20 @@ class Agent:
             self._spool, identity=self._identity, wall_ns=wall_ns, on_append=self._sender.nudge
         )
 
+    def _post_logs(self, body: bytes) -> Answer:
+        """Deliver a batch, but not before this life is known there.
+
+        Records of an unknown incarnation are rejected, and what is rejected is not sent again.
+        """
+        if self._heard_generation is None:
+            raise UnreachableError("the registration has not been answered yet")
+        return self._control_plane.post_logs(body)
+
     def _pulse(self, stopping: threading.Event) -> None:
         while not stopping.wait(PULSE_S):
             try:
                 self.beat()
-            except OSError as error:
-                # A full disk must not stop the countdown of the lease.
+            except OSError as error:  # a full disk must not stop the countdown of the lease
                 logger.error("beat_failed reason=%s", error)  # noqa: TRY400 - every 50 ms
 
     def beat(self) -> None:
@@ -405,8 +408,7 @@ class Agent:
         self._stored = state
         try:
             laststate.save(self._config.state_dir, state)
-        except OSError as error:
-            # A full disk must not keep a worker from its fallback.
+        except OSError as error:  # a full disk must not keep a worker from its fallback
             logger.error("last_state_not_saved reason=%s", error)  # noqa: TRY400
 
     def _is_glass_broken(self) -> bool:

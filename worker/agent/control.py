@@ -157,8 +157,9 @@ class HttpControlPlane:
                 headers={**(headers or {}), **self._authorization()},
                 timeout=timeout or self._client.timeout,
             )
-        except (httpx.HTTPError, OSError, RuntimeError) as error:
-            # RuntimeError: the client was closed while the agent stops.
+        except (httpx.HTTPError, OSError, RuntimeError, ValueError) as error:
+            # RuntimeError: the client was closed while the agent stops. ValueError: a token file
+            # of bytes that are no text, or of text that fits in no header.
             message = f"{method} {path}: {type(error).__name__}"
             raise UnreachableError(message) from error
 
@@ -198,4 +199,4 @@ def _desired_state(response: httpx.Response) -> DesiredState:
 
 def _retry_after_s(response: httpx.Response) -> float | None:
     value = response.headers.get("Retry-After", "")
-    return float(value) if value.isdigit() else None
+    return float(value) if value.isascii() and value.isdigit() else None

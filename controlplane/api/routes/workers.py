@@ -5,6 +5,7 @@ Only the held-open call is `async`; it waits on a signal and reads through the t
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 from typing import Annotated, TypeVar
 
 import anyio
@@ -65,8 +66,9 @@ async def desired(
     here: Here,
     _: auth.Worker,
 ) -> DesiredState:
-    """What the control plane wants; held open until its generation differs from `after`."""
-    worker_id = await run_in_threadpool(_heard, here, fleet, worker, incarnation)
+    """What the control plane wants; held open until its generation is above `after`."""
+    heard = partial(_heard, here, fleet, worker, incarnation=incarnation, after=after)
+    worker_id = await run_in_threadpool(heard)
     began_at = anyio.current_time()
     hold_s = _hold_s(here)
     with here.signals.subscription(f"worker:{worker_id}") as changed:
@@ -76,7 +78,7 @@ async def desired(
                 # A lapsed lease is no reason to be asked in a tight loop.
                 hold_s = min(hold_s, max(LEAST_HOLD_S, state.lease_s / LEASE_PART))
             left_s = hold_s - (anyio.current_time() - began_at)
-            if state.generation != after or left_s <= 0 or here.signals.is_closed:
+            if state.generation > after or left_s <= 0 or here.signals.is_closed:
                 return state
             await signals.wait(changed, timeout_s=left_s)
 
@@ -156,10 +158,13 @@ def _hold_s(here: Context) -> float:
     return max(0.0, here.settings.hold_s + here.randomness.uniform(-jitter_s, jitter_s))
 
 
-def _heard(here: Context, fleet: str, worker: str, incarnation: str) -> str:
-    with here.database.write() as conn:
-        now = here.clock.now()
-        return workers.hear(conn, fleet, worker, incarnation=incarnation, now=now)
+def _heard(here: Context, fleet: str, worker: str, *, incarnation: str, after: int) -> str:
+    return _written(
+        here,
+        lambda conn, now: workers.hear(
+            conn, fleet, worker, incarnation=incarnation, after=after, now=now
+        ),
+    )
 
 
 def _state(here: Context, worker_id: str) -> DesiredState:

@@ -50,6 +50,7 @@ def test_records_are_numbered_without_gaps_and_arrive_at_the_stop(tmp_path: Path
     """A gap in the numbers means a loss, so there must be none without one."""
     plane, clock = MemoryControlPlane(desired()), Clock()
     with build.agent(tmp_path, plane=plane, clock=clock) as agent:
+        agent.on_desired(desired())
         for _ in range(2):
             with agent.open_session(first_forward_length=1) as session:
                 for _ in range(40):
@@ -72,6 +73,7 @@ def test_an_exception_in_the_server_ends_the_session_as_failed(tmp_path: Path) -
     plane = MemoryControlPlane(desired())
 
     def broken(agent: Agent) -> None:
+        agent.on_desired(desired())
         with agent.open_session(first_forward_length=1):
             raise RuntimeError("no such kernel")
 
