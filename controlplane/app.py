@@ -30,6 +30,7 @@ from controlplane.api.routes import (
     fleet_workers,
     fleets,
     health,
+    imports,
     office,
     otlp,
     reports,
@@ -70,6 +71,7 @@ ROUTERS = (
     canaries.router,
     office.router,
     reports.router,
+    imports.router,
     entrance.router,
     pages.router,
     live.router,
@@ -199,7 +201,10 @@ def _application(context: Context, loop: Loop) -> FastAPI:
     app.add_middleware(
         BodyLimit,
         default=settings.max_body_bytes,
-        by_prefix=dict.fromkeys(_TELEMETRY_PATHS, settings.max_telemetry_bytes),
+        by_prefix={
+            **dict.fromkeys(_TELEMETRY_PATHS, settings.max_telemetry_bytes),
+            imports.PREFIX: settings.max_import_bytes,
+        },
     )
     app.add_middleware(HostAllowList, allowed=(settings.host, *settings.allowed_hosts))
     app.add_middleware(SafeHeaders)

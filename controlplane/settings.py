@@ -72,6 +72,9 @@ class Settings(BaseSettings):
     max_inflated_bytes: Bytes = Field(
         default=16 << 20, description="Largest OTLP body after decompression, in bytes."
     )
+    max_import_bytes: Bytes = Field(
+        default=64 << 20, description="Largest table of sessions to import, in bytes."
+    )
     is_reconciling: bool = Field(
         default=True, description="Whether this process judges canaries, or only answers requests."
     )

@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from controlplane.domain import errors
+from controlplane.domain.imported import BadRow, BadRowsError
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -57,6 +58,7 @@ STATUSES: Sequence[tuple[type[errors.DomainError], HTTPStatus]] = (
     (BusyError, HTTPStatus.SERVICE_UNAVAILABLE),
     (errors.NotFoundError, HTTPStatus.NOT_FOUND),
     (errors.InvalidValueError, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (BadRowsError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (errors.ConflictError, HTTPStatus.CONFLICT),
     (errors.DomainError, HTTPStatus.CONFLICT),
 )
@@ -89,6 +91,8 @@ def _refused(_request: Request, error: Exception) -> JSONResponse:
             "value": shown(error.value),
             "allowed": _clean(error.allowed),
         }
+    elif isinstance(error, BadRowsError):
+        members = {"num_bad": error.num_bad, "bad": [_bad_row(row) for row in error.shown]}
     elif isinstance(error, errors.NotFoundError):
         members = {"kind": error.kind, "name": shown(error.name)}
     return _problem(status, _clean(str(error)), members)
@@ -133,6 +137,15 @@ def shown(value: object) -> object:
         return value
     text = value if isinstance(value, str) else repr(value)
     return _clean(text)[:MAX_SHOWN]
+
+
+def _bad_row(row: BadRow) -> dict[str, object]:
+    return {
+        "line": row.line,
+        "key": row.error.key,
+        "value": shown(row.error.value),
+        "allowed": _clean(row.error.allowed),
+    }
 
 
 def _member(error: Mapping[str, Any]) -> dict[str, object]:

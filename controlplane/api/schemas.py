@@ -15,7 +15,7 @@ from controlplane.contract.messages import (
     Registration,
 )
 from controlplane.contract.vocabulary import MAX_INT64, NAME_PATTERN
-from controlplane.domain import errors
+from controlplane.domain import errors, imported
 
 MAX_LIMIT = 500
 DEFAULT_LIMIT = 100
@@ -158,6 +158,23 @@ class CanaryRequest(Because):
     """POST /v1/canaries/{name}/requests."""
 
     kind: Literal["pause", "resume", "abort", "promote"]
+
+
+class SessionImport(Because):
+    """POST /v1/imports/sessions: a table of text, whose cells `domain.imported` reads."""
+
+    fleet: Name
+    is_sample: bool = False
+    columns: Annotated[list[str], Field(min_length=1, max_length=100)]
+    lines: Annotated[list[int], Field(max_length=imported.MAX_ROWS)]
+    rows: Annotated[list[list[str]], Field(max_length=imported.MAX_ROWS)]
+
+    @model_validator(mode="after")
+    def _has_a_line_for_each_row(self) -> "SessionImport":
+        if len(self.lines) != len(self.rows):
+            message = "as many lines as rows"
+            raise ValueError(message)
+        return self
 
 
 class TokenRequest(Because):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import typer
 
 from controlplane.cli import output
-from controlplane.cli.client import Json
+from controlplane.cli.client import TIMEOUT_S, Json
 from controlplane.cli.exits import CliError, Exit
 from controlplane.cli.session import Session
 
@@ -22,6 +22,7 @@ class Change:
     title: str  # "abort canary fused-allreduce-3"
     path: str
     body: Mapping[str, Json] = field(default_factory=dict)
+    timeout_s: float = TIMEOUT_S
 
 
 def make(session: Session, change: Change) -> Json:
@@ -32,9 +33,9 @@ def make(session: Session, change: Change) -> Json:
     """
     reason = _reason(session)
     body = {**change.body, "reason": reason}
-    _show(change, session.client.effects(change.path, body))
+    _show(change, session.client.effects(change.path, body, timeout_s=change.timeout_s))
     _confirm(session)
-    return session.client.post(change.path, body)
+    return session.client.post(change.path, body, timeout_s=change.timeout_s)
 
 
 def make_and_tell(session: Session, change: Change) -> None:

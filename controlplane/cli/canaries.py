@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from controlplane.cli import acting, output
+from controlplane.cli import acting, output, watching
 from controlplane.cli.acting import Change
 from controlplane.cli.client import Json
 from controlplane.cli.fleets import FleetName
@@ -65,6 +65,24 @@ def show(session: Session, canary: CanaryName) -> None:
     _write_exposed(found.get("workers", found.get("exposed", [])))
 
 
+@query(app, "watch")
+def watch(
+    session: Session,
+    canary: CanaryName,
+    *,
+    patience: Annotated[
+        float, typer.Option("--patience", min=0, help="Seconds to wait for a server that is away.")
+    ] = 300,
+) -> None:
+    """Look until the canary ends or is held; the exit code says how."""
+    exit_code = watching.watch(
+        session.client, canary, patience_s=patience, is_silent=session.as_json
+    )
+    if session.as_json:
+        output.write_json(session.client.get(f"/v1/canaries/{canary}"))
+    raise typer.Exit(int(exit_code))
+
+
 @action(app, "start")
 def start(
     session: Session,
@@ -85,7 +103,7 @@ def start(
         output.write_json(answer)
         return
     name = answer.get("canary", answer).get("name")
-    output.say(f"started {name}; watch it with `steadyframe canary show {name}`")
+    output.say(f"started {name}; watch it with `steadyframe canary watch {name}`")
 
 
 @action(app, "abort")

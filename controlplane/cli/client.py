@@ -81,16 +81,20 @@ class Client:
             f"{path} has over {MAX_PAGES * PAGE_LIMIT} items", exit_code=Exit.SERVER_FAULT
         )
 
-    def effects(self, path: str, body: Mapping[str, Json]) -> list[str]:
+    def effects(
+        self, path: str, body: Mapping[str, Json], *, timeout_s: float = TIMEOUT_S
+    ) -> list[str]:
         """What POST `path` would do, in words, without doing it. Raises: CliError."""
         query = {"dry_run": "true"}
-        answer = self._decoded(self._send("POST", path, json=dict(body), params=query))
+        sent = self._send("POST", path, json=dict(body), params=query, timeout=timeout_s)
+        answer = self._decoded(sent)
         return [str(effect) for effect in answer.get("effects", [])]
 
-    def post(self, path: str, body: Mapping[str, Json]) -> Json:
+    def post(self, path: str, body: Mapping[str, Json], *, timeout_s: float = TIMEOUT_S) -> Json:
         """Do it, once: a repeat after a lost answer carries the same idempotency key."""
         headers = {"Idempotency-Key": secrets.token_hex(16)}
-        return self._decoded(self._send("POST", path, json=dict(body), headers=headers))
+        sent = self._send("POST", path, json=dict(body), headers=headers, timeout=timeout_s)
+        return self._decoded(sent)
 
     def check(self, path: str, body: Mapping[str, Json]) -> Json:
         """The answer to a POST that changes nothing. Raises: CliError."""

@@ -19,6 +19,10 @@ class Exit(IntEnum):
     SERVER_FAULT = 7  # the control plane failed; its log has the cause
     DECLINED = 8  # the person at the terminal said no
     DEMO_FAILED = 9  # a scene of the demo ended otherwise than it must
+    ROLLED_BACK = 10  # the canary that was watched went back
+    HELD = 11  # the canary that was watched waits for a person
+    CANCELLED = 12  # the canary that was watched never began
+    ATTENTION = 13  # something needs a person, as `status` says
     INTERRUPTED = 130  # Ctrl-C, as shells have it
 
 

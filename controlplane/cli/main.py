@@ -5,7 +5,18 @@ from typing import Annotated
 
 import typer
 
-from controlplane.cli import canaries, fleets, output, policies, reports, running, tokens, workers
+from controlplane.cli import (
+    canaries,
+    fleets,
+    importing,
+    output,
+    policies,
+    reports,
+    running,
+    status,
+    tokens,
+    workers,
+)
 from controlplane.cli.exits import Exit
 
 app = typer.Typer(
@@ -17,11 +28,13 @@ app = typer.Typer(
     epilog="Exit codes: docs/exit-codes.md. Every change takes --reason and says what it will do.",
 )
 running.register(app)
+status.register(app)
 app.add_typer(fleets.app, name="fleet", no_args_is_help=True)
 app.add_typer(workers.app, name="worker", no_args_is_help=True)
 app.add_typer(canaries.app, name="canary", no_args_is_help=True)
 app.add_typer(policies.app, name="policy", no_args_is_help=True)
 app.add_typer(tokens.app, name="token", no_args_is_help=True)
+app.add_typer(importing.app, name="import", no_args_is_help=True)
 app.add_typer(reports.app, name="report", no_args_is_help=True)
 workers.register_pins(app)
 fleets.register_line(app)
