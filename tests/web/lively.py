@@ -17,13 +17,17 @@ from controlplane.api import server
 from controlplane.app import Parts
 from controlplane.domain.canary import TERMINAL, Phase
 from controlplane.settings import Settings
+from controlplane.simulation.worker import Behaviour
 from controlplane.store.transaction import Database
 from tests.clock import CountingId
 from tests.simulation import fleet_of
 from tests.simulation.fleet_of import Fleet
+from tests.web import frames
 
 FLEET = fleet_of.FLEET
 WORKER = fleet_of.NAMES[0]
+# Unlike in the demo it is well here, so that it runs long enough to be looked at.
+_GOOD = {"fused_all": Behaviour(fps_mean=25.1, kept_bytes_per_length=fleet_of.MIB // 2)}
 PROMOTED, ROLLED_BACK, RUNNING = (f"fused-allreduce-{number}" for number in (1, 2, 3))
 PAGES = (
     "/",
@@ -50,13 +54,13 @@ class Site:
 
 def fill(database: Database) -> Fleet:
     """A fleet of four workers, some minutes old, in the middle of its third canary."""
-    fleet = fleet_of.adopted(database, seed=11)
+    fleet = fleet_of.adopted(database, seed=11, behaviours={**fleet_of.BEHAVIOURS, **_GOOD})
     fleet.run_to(fleet.start("fused_steady"), *TERMINAL)
     fleet.world.run(seconds=40)
     fleet.run_to(fleet.start("fused_small_tiles"), *TERMINAL)
     fleet.world.run(seconds=20)
     fleet.run_to(fleet.start("fused_all"), Phase.PROGRESSING)
-    fleet.world.run(seconds=3)
+    fleet.world.run(seconds=13)
     return fleet
 
 
@@ -70,7 +74,12 @@ def site(database: Database, state_dir: Path) -> Iterator[Site]:
         settings, database=database, clock=fleet.world.timeline, new_id=CountingId()
     )
     token = (state_dir / app.ADMIN_TOKEN_FILE).read_text().strip()
-    with _answering(parts) as url:
+    with frames.answering(frames.picture()) as address, _answering(parts) as url:
+        with database.write() as conn:
+            # The simulation streams nothing; this one worker does.
+            conn.exec_driver_sql(
+                f"update workers set address = '{address}' where name = '{WORKER}'"  # noqa: S608
+            )
         yield Site(url=url, token=token, fleet=fleet, parts=parts)
 
 

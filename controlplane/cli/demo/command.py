@@ -116,7 +116,9 @@ def _tell(summary: Summary, *, as_json: bool, file: Path | None) -> None:
 def _keep(stage: Stage) -> None:
     """Leave everything running until Ctrl-C."""
     output.say(
-        f"\nstill running: {stage.client.url}; in another terminal:\n"
+        f"\nstill running: open {stage.client.url} and log in with the token in\n"
+        f"  {stage.token_file}\n"
+        "or in another terminal:\n"
         f"  export STEADYFRAME_URL={stage.client.url}\n"
         f"  export STEADYFRAME_TOKEN_FILE={stage.token_file}\n"
         "  steadyframe worker list demo\n"

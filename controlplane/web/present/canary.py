@@ -225,8 +225,10 @@ def _going_back(shown: Mapping[str, Any], phase: Phase) -> Answer:
         num_in = sum(not one.is_out for one in workers)
         told = f"{words.count(num_in, 'worker')} still to leave {shown['canary']['variant']}; {why}"
         return Answer(tone=Tone.BAD, word="Not safe yet", why=told)
-    word = "Contained" if phase is Phase.CONTAINED else "Safe again"
-    return Answer(tone=Tone.WATCH if phase is Phase.CONTAINED else Tone.GOOD, word=word, why=why)
+    told = f"no viewer meets {shown['canary']['variant']} any more; it went back for: {why}"
+    if phase is Phase.CONTAINED:
+        return Answer(tone=Tone.WATCH, word="Contained", why=told)
+    return Answer(tone=Tone.GOOD, word="Safe again", why=told)
 
 
 def _steps(

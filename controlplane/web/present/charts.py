@@ -48,7 +48,7 @@ class Bar:
 
 
 def sessions(
-    shown: Sequence[SessionView], *, is_canary: bool, width: int = 720, height: int = 180
+    shown: Sequence[SessionView], *, is_canary: bool, width: int = 1140, height: int = 200
 ) -> Dots | None:
     """Rated sessions as dots; None if there are none.
 

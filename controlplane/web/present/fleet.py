@@ -23,11 +23,12 @@ class TileView:
     """One worker at a glance."""
 
     name: str
-    path: str  # the variants that its ranks run
+    path: tuple[tuple[str, str], ...]  # flags and the variants that its ranks run
     state: State
     fps: str
     is_slow: bool
     serving: str
+    is_canary: bool  # the session that it serves drew the canary
     chart: charts.Dots | None
 
 
@@ -176,10 +177,23 @@ def _tile(worker: Worker, sessions: Sequence[SessionView], *, now: datetime) -> 
     serving = next((one for one in sessions if one.outcome is None), None)
     return TileView(
         name=worker.name,
-        path=words.flags(worker.effective_flags),
+        path=tuple(sorted(worker.effective_flags.items())),
         state=worker_state(worker, now=now),
         fps=words.fps(rated.fps if rated else None),
         is_slow=bool(rated and rated.fps is not None and vocabulary.is_slow(rated.fps)),
-        serving=f"serving for {words.duration(now - serving.started_at)}" if serving else "idle",
+        serving=_serving(serving, worker, now=now),
+        is_canary=bool(serving and serving.arm == vocabulary.ARM_CANARY),
         chart=charts.sessions(sessions[:40], is_canary=False, width=240, height=64),
     )
+
+
+def _serving(one: SessionView | None, worker: Worker, *, now: datetime) -> str:
+    if one is None:
+        return "idle"
+    told = f"serving for {words.duration(now - one.started_at)}"
+    other = {
+        flag: variant
+        for flag, variant in one.flags.items()
+        if worker.effective_flags.get(flag) != variant
+    }
+    return f"{told}, this session on {', '.join(sorted(other.values()))}" if other else told

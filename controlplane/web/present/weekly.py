@@ -10,7 +10,7 @@ from typing import Any
 from controlplane.web.present import words
 
 _COUNTS = ("num_sessions", "num_rated", "num_slow", "num_very_slow", "num_failed")
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 720, 200, 44, 24
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 1140, 200, 44, 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from datetime import datetime
 from controlplane.contract import vocabulary
 from controlplane.domain.fleet import Worker
 from controlplane.services.pages import WorkerPage
+from controlplane.store.history import Flip
 from controlplane.store.session_views import SessionView
 from controlplane.web.present import charts, words
 from controlplane.web.present import fleet as fleet_view
@@ -108,13 +109,13 @@ def view(page: WorkerPage, *, now: datetime) -> WorkerView:
         flips=tuple(
             FlipView(
                 at=words.at(one.at),
-                change=f"{words.flags(one.flags_from)} → {words.flags(one.flags_to)}",
+                change=_told(one),
                 layer=words.spoken(one.layer),
                 reason=one.reason,
             )
             for one in page.flips
         ),
-        chart=charts.sessions(page.sessions, is_canary=True, height=140),
+        chart=charts.sessions(page.sessions, is_canary=True, height=170),
     )
 
 
@@ -155,6 +156,13 @@ def _flags(page: WorkerPage) -> list[FlagView]:
         )
         for one in page.explained["reasons"]
     ]
+
+
+def _told(one: Flip) -> str:
+    if dict(one.flags_from) == dict(one.flags_to):
+        # An experiment draws per session: what runs beside it stays.
+        return f"{words.flags(one.flags_to)}, as before"
+    return f"{words.flags(one.flags_from)} → {words.flags(one.flags_to)}"
 
 
 def _breaker(worker: Worker, *, now: datetime) -> State:
