@@ -22,7 +22,7 @@ from controlplane.domain.imported import BadRowsError
 app = typer.Typer(help="Take in sessions of the past, for reports only.")
 
 PATH: Final = "/v1/imports/sessions"
-# A hundred thousand rows take the control plane some seconds, and it may have other things to do.
+# Fifty thousand rows take the control plane some seconds, and it may have other things to do.
 TIMEOUT_S: Final = 300.0
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="CSV in UTF-8, also gzip, or Parquet.")]

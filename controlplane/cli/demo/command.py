@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from controlplane.cli import output
+from controlplane.cli import importing, output, sample
 from controlplane.cli.demo import scenes, story
 from controlplane.cli.demo import stage as stages
 from controlplane.cli.demo import summary as summaries
@@ -51,6 +51,7 @@ def _played(stage: Stage, *, is_live: bool) -> Summary:
         show.scene("starting the control plane")
         stage.start_server(wait=show.wait)
         show.say(f"the control plane answers at {stage.client.url}")
+        _import_sample(show)
         results = tuple(_results(show))
     finally:
         screen.close()
@@ -65,6 +66,14 @@ def _played(stage: Stage, *, is_live: bool) -> Summary:
         num_sessions=len(show.sessions),
         worker_cpu_percent=show.worker_cpu_percent(),
     )
+
+
+def _import_sample(show: Show) -> None:
+    """Seven weeks that are over, so that the report has something to show."""
+    content = importing.body(sample.table(), fleet=sample.FLEET, is_sample=True)
+    body = {**content, "reason": "the demo's weekly report"}
+    show.stage.client.post(importing.PATH, body, timeout_s=importing.TIMEOUT_S)
+    show.say(f"{len(content['rows'])} made-up sessions of seven weeks in fleet {sample.FLEET}")
 
 
 def _results(show: Show) -> Iterator[SceneResult]:
@@ -123,6 +132,7 @@ def _keep(stage: Stage) -> None:
         f"  export STEADYFRAME_TOKEN_FILE={stage.token_file}\n"
         "  steadyframe worker list demo\n"
         "  steadyframe canary list\n"
+        f"  steadyframe report weekly --fleet {sample.FLEET} --anchor 2026-10-08\n"
         "Ctrl-C ends it and removes its folder."
     )
     pause = threading.Event()
