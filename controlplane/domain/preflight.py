@@ -73,8 +73,9 @@ def _failures(asked: Preflight, probe: ProbeEvidence) -> Iterable[str]:
     if len(kept) >= vocabulary.LEAST_RETAINED_LENGTHS:
         length, num_bytes = next(iter(kept.items()))
         yield (
-            f"keeps {_mib(num_bytes)} for first-forward length {length} and more for"
-            f" {len(kept) - 1} others, {size_text(asked.retained_at_most)} allowed for each"
+            f"keeps {_mib(num_bytes)} for first-forward length {length},"
+            f" {size_text(asked.retained_at_most)} allowed; {len(kept)} of {len(probe.lengths)}"
+            " lengths are above"
         )
     limit_ms = asked.rollback_within.total_seconds() * 1000
     if probe.rollback_ms is not None and probe.rollback_ms > limit_ms:

@@ -79,11 +79,16 @@ def test_the_demo_shows_the_main_job_and_ends_with_zero(tmp_path: Path) -> None:
     summary = json.loads(ended.stdout)
     assert [scene["outcome"] for scene in summary["scenes"]] == [
         "holds",
+        "rolled_back",
+        "rolled_back",
         "promoted",
         "rolled_back",
         "rolled_back",
         "rolled_back",
     ]
+    preflight, coverage = summary["scenes"][1:3]
+    assert "keeps 16.0 MiB for first-forward length 8" in preflight["reason"]
+    assert "1 of 8 buckets of first-forward lengths met" in coverage["reason"]
     assert summary["lowest_healthy_fps"] >= 24.0
     assert summary["peak_memory_bytes"] < 3 * 2**30
     assert list(tmp_path.iterdir()) == []

@@ -96,7 +96,7 @@ def test_a_report_that_passes_exposes_the_first_step() -> None:
     [
         (
             {"lengths": dict.fromkeys(LENGTHS, 16 * MIB)},
-            "keeps 16.0 MiB for first-forward length 8 and more for 7 others, 1MiB allowed",
+            "keeps 16.0 MiB for first-forward length 8, 1MiB allowed; 8 of 8 lengths are above",
         ),
         ({"rollback_ms": 2000.5}, "took 2000 ms to the fallback, 2000 ms allowed"),
         ({"flag_bytes_left": 1}, "1 bytes left on the fallback after the drill, 0 before it"),

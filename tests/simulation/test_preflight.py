@@ -222,7 +222,7 @@ def test_one_length_only_is_refused_for_want_of_coverage(sqlite_database: Databa
     name = fleet.start("fused_steady", policy="coverage")
     held = fleet.run_to(name, Phase.HELD)
     assert held.reason == (
-        "still not passing after 14s: coverage: 1 of 8 buckets of first-forward lengths met,"
+        "still not passing after 18s: coverage: 1 of 8 buckets of first-forward lengths met,"
         " 6 asked for"
     )
     for worker in fleet.world.workers.values():

@@ -10,6 +10,7 @@ from controlplane.store import probes as probe_store
 from controlplane.store.transaction import Connection, Database
 from tests import build
 from tests.clock import START
+from tests.domain import build as domain
 from tests.domain.build import seconds
 
 
@@ -74,7 +75,7 @@ def test_a_canary_is_judged_on_its_own_reports_oldest_first(database: Database) 
         probe_store.insert(conn, worker_id=worker_id, report=late, now=START + seconds(5))
         probe_store.insert(conn, worker_id=worker_id, report=report(), now=START)
     with database.read() as conn:
-        canary = build.domain.canary(fleet=build.FLEET, stack=build.STACK)
+        canary = domain.canary(fleet=build.FLEET, stack=build.STACK)
         probes = evidence_store.of_canary(conn, canary=canary, since=START).probes
     assert [one.id for one in probes] == ["canary-1-3", "canary-1-2"]
     assert probes[1].fault is Reason.OUT_OF_MEMORY

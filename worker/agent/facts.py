@@ -138,7 +138,6 @@ class Facts:
         )
         self._reports.put(trip)
 
-
     def tell_probe(self, report: ProbeReport) -> None:
         """What came of a probe."""
         self.answered.add(report.probe)

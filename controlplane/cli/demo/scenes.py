@@ -6,6 +6,7 @@ from typing import Final
 
 from controlplane.cli.demo import story
 from controlplane.cli.demo.show import Show
+from controlplane.cli.demo.stage import WORKERS
 from controlplane.cli.demo.story import CanarySeen, SceneResult, Snapshot, ViewerSession
 from controlplane.cli.demo.watching import FLAG, FLEET
 from controlplane.contract import vocabulary
@@ -13,6 +14,10 @@ from controlplane.contract import vocabulary
 FALLBACK: Final = "nccl"
 # Within the demo model's bounds of 8 to 128 tokens, all different: a prompt's length is its own.
 LENGTHS: Final = tuple(range(16, 128, 7))
+# The worker that a canary exposes first, by name, and what its viewers bring in one scene.
+CANARY_WORKER: Final = WORKERS[0]
+ONE_LENGTH: Final = (64,)
+PREFLIGHT: Final = "preflight"
 START_WITHIN_S: Final = 60.0
 FLIP_WITHIN_S: Final = 20.0
 CANARY_WITHIN_S: Final = 90.0
@@ -42,6 +47,46 @@ def adopted(show: Show) -> SceneResult:
     return began.result("1 adopt", outcome="holds", reason=reason, problems=problems, exposed=())
 
 
+def refused_in_preflight(show: Show) -> SceneResult:
+    """The August kernel meets no viewer: a drained worker shows what it keeps for each length."""
+    result = _rolled_back(
+        show,
+        title="2 preflight",
+        variant="fused_all",
+        policy="preflight",
+        gates=(PREFLIGHT,),
+    )
+    if not _has_met_viewers(show):
+        return result
+    problems = (*result.problems, "it went on from preflight, to viewers")
+    return replace(result, is_as_expected=False, problems=problems)
+
+
+def refused_for_coverage(show: Show) -> SceneResult:
+    """Viewers who all bring one prompt length prove nothing about the others: held, then ended."""
+    began = Beginning(show)
+    show.stage.change_viewers(CANARY_WORKER, ONE_LENGTH)
+    show.start_canary(variant="fused_steady", policy="coverage")
+    show.until(is_held, within_s=CANARY_WITHIN_S, what="the canary is held for want of coverage")
+    held = show.canary()
+    show.change(f"/v1/canaries/{held.name}/requests", {"kind": "abort"})
+    show.until(has_ended, within_s=CANARY_WITHIN_S, what="the canary is back")
+    show.stage.change_viewers(CANARY_WORKER, LENGTHS)
+    canary = show.canary()
+    problems = _phase_problems(canary, expected="rolled_back")
+    if "1 of 8 buckets" not in held.reason:
+        problems.append(f"it was held for another reason: {held.reason}")
+    if any(each.contained_at is None or each.verified_at is None for each in canary.exposed):
+        problems.append("an exposed worker is not contained and verified")
+    return began.result(
+        "3 coverage",
+        outcome=canary.phase,
+        reason=f"held: {held.reason}; ended by hand: {canary.reason}",
+        problems=problems,
+        exposed=tuple(canary.exposed_names),
+    )
+
+
 def passes(show: Show) -> SceneResult:
     """The corrected fast path shows what its policy asks, and is promoted to every worker."""
     began = Beginning(show)
@@ -51,7 +96,7 @@ def passes(show: Show) -> SceneResult:
     if canary.phase == "promoted":
         show.until(is_on("fused_steady"), within_s=FLIP_WITHIN_S, what="every worker promoted")
     return began.result(
-        "2 fused_steady",
+        "4 fused_steady",
         outcome=canary.phase,
         reason=canary.reason,
         problems=_phase_problems(canary, expected="promoted"),
@@ -63,7 +108,7 @@ def runs_out_as_in_august(show: Show) -> SceneResult:
     """The August kernel, memory unwatched: it runs out of it, on one canary worker."""
     return _rolled_back(
         show,
-        title="3a fused_all",
+        title="5a fused_all",
         variant="fused_all",
         policy="as-in-august",
         gates=("hard_stops", "failures"),
@@ -74,7 +119,7 @@ def caught_by_memory(show: Show) -> SceneResult:
     """The same kernel, watched by distinct lengths: sent back before a viewer is harmed."""
     return _rolled_back(
         show,
-        title="3b fused_all",
+        title="5b fused_all",
         variant="fused_all",
         policy="demo",
         gates=("memory",),
@@ -85,7 +130,7 @@ def merely_slow(show: Show) -> SceneResult:
     """A kernel that is right but too slow is sent back on the frame rate."""
     return _rolled_back(
         show,
-        title="4 fused_small_tiles",
+        title="6 fused_small_tiles",
         variant="fused_small_tiles",
         policy="demo",
         gates=("floor",),
@@ -95,6 +140,8 @@ def merely_slow(show: Show) -> SceneResult:
 Scene = Callable[[Show], SceneResult]
 SCENES: Final[Sequence[Scene]] = (
     adopted,
+    refused_in_preflight,
+    refused_for_coverage,
     passes,
     runs_out_as_in_august,
     caught_by_memory,
@@ -168,6 +215,11 @@ def has_ended(snapshot: Snapshot) -> bool:
     return snapshot.canary is not None and snapshot.canary.phase in _ENDED
 
 
+def is_held(snapshot: Snapshot) -> bool:
+    """Whether the canary waits for a person."""
+    return snapshot.canary is not None and snapshot.canary.phase == "held"
+
+
 def healthy_problems(healthy: Sequence[ViewerSession]) -> list[str]:
     """What went wrong with sessions that had no part in the canary."""
     failed = [each for each in healthy if each.has_failed]
@@ -203,6 +255,13 @@ def _rolled_back(
         what=f"no worker runs {variant}",
     )
     return _with_times(result, canary)
+
+
+def _has_met_viewers(show: Show) -> bool:
+    """Whether this scene's canary came further than its preflight."""
+    path = f"/v1/canaries/{show.canary().name}/transitions"
+    events = [each["event"] for each in show.stage.client.get(path)["items"]]
+    return "started" not in events or "preflight_passed" in events
 
 
 def _with_times(result: SceneResult, canary: CanarySeen) -> SceneResult:

@@ -113,6 +113,13 @@ class Stage:
             pid = self.viewers.start(name, url=self._viewer_url(name), lengths=lengths, seed=number)
             self._janitor.watch(pid)
 
+    def change_viewers(self, name: str, lengths: Sequence[int]) -> None:
+        """Other viewers for one worker, who bring these lengths from now on."""
+        self.viewers.stop_watching(name)
+        number = WORKERS.index(name)
+        pid = self.viewers.start(name, url=self._viewer_url(name), lengths=lengths, seed=number)
+        self._janitor.watch(pid)
+
     def tend(self) -> tuple[Happened, ...]:
         """Keep the workers running; what happened to their processes."""
         happened = self.cluster.tend()

@@ -46,6 +46,10 @@ class Viewers:
         self._children[worker] = child
         return child.pid
 
+    def stop_watching(self, worker: str) -> None:
+        """End the viewer of `worker`; `start` begins another."""
+        stop_all([self._children.pop(worker)])
+
     def collect(self) -> list[ViewerSession]:
         """Sessions that have ended since the last call."""
         fresh = [session for worker in self._children for session in self._fresh(worker)]
