@@ -1,6 +1,6 @@
-"""Pictures of the pages in real Chromium: `python -m tests.web.screenshots` writes them to docs/.
+"""Pictures of the pages in real Chromium, and their weight: `python -m tests.web.screenshots`.
 
-Run by hand when a page changes; the pictures are committed.
+Run by hand when a page changes; the pictures are committed in docs/screenshots.
 """
 
 import io
@@ -28,6 +28,13 @@ SHOTS = (
     ("canary-narrow", f"/canaries/{lively.RUNNING}", NARROW, "light"),
     ("weekly", "/reports/weekly", WIDE, "light"),
 )
+# The document, its style and its script, as they came over the wire; not the frames of a preview.
+_MEASURES = """() => {
+  const loaded = [...performance.getEntriesByType('navigation'),
+    ...performance.getEntriesByType('resource').filter(one => one.name.includes('/static/'))];
+  const paint = performance.getEntriesByName('first-contentful-paint')[0];
+  return [loaded.reduce((sum, one) => sum + one.transferSize, 0), paint ? paint.startTime : NaN];
+}"""
 
 
 def main() -> None:
@@ -41,6 +48,7 @@ def main() -> None:
             for shot in SHOTS:
                 if len(sys.argv) == 1 or shot[0] in sys.argv[1:]:
                     _take(browser, site, *shot)
+            _measure(browser, site)
 
 
 def _take(browser: Browser, site: Site, name: str, path: str, width: int, scheme: str) -> None:
@@ -58,6 +66,19 @@ def _take(browser: Browser, site: Site, name: str, path: str, width: int, scheme
     context.close()
     assert target.stat().st_size < MAX_BYTES, f"{target.name} is {target.stat().st_size} bytes"
     sys.stdout.write(f"{target.name} {target.stat().st_size // 1024} KiB\n")
+
+
+def _measure(browser: Browser, site: Site) -> None:
+    """Say how heavy each page is with nothing cached, and how soon it is there."""
+    for path in lively.PAGES:
+        context = browser.new_context()
+        page = chromium.logged_in(context, url=site.url, token=site.token)
+        page.route("**/static/**", lambda route: route.continue_())  # switches the cache off
+        page.goto(f"{site.url}{path}")
+        page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+        num_bytes, paint_ms = page.evaluate(_MEASURES)
+        context.close()
+        sys.stdout.write(f"{path} {num_bytes / 1024:.1f} KiB, first paint {paint_ms:.0f} ms\n")
 
 
 if __name__ == "__main__":
