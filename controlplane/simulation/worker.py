@@ -125,6 +125,7 @@ class SimulatedWorker:
             capabilities=_CAPABILITIES,
         )
         self._take(self.network.register(registration))
+        self._begin_probe()  # of the generation that the last life had accepted already
         self._alive_after(self.poll_s * self.randomness.random(), self._poll)
         self._alive_after(self.randomness.random(), self._start_session)
         self._alive_after(0.5, self._window)
