@@ -137,7 +137,7 @@ def parsed(message: _M, body: bytes, *, kind: str) -> _M:
 
 def reporter(attributes: Iterable[KeyValue]) -> Reporter:
     """Who the resource says it is. Raises: MalformedError."""
-    values = {one.key: one.value.string_value for one in attributes}
+    values = {one.key: schemas.without_nul(one.value.string_value) for one in attributes}
     missing = [key.value for key in ResourceKey if not values.get(key)]
     if missing:
         raise MalformedError(f"resource attributes are missing: {', '.join(missing)}")
