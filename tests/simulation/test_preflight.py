@@ -132,8 +132,9 @@ def test_a_worker_that_stays_dead_leaves_the_canary_held_and_its_abort_contained
 def test_a_late_answer_decides_a_canary_that_was_held_for_want_of_it(
     sqlite_database: Database,
 ) -> None:
-    fleet = adopted(sqlite_database, seed=28)
-    name = fleet.start("fused_all", policy="preflight")
+    behaviours = BEHAVIOURS | {"fused_steady": Behaviour(left_bytes=MIB)}
+    fleet = adopted(sqlite_database, seed=28, behaviours=behaviours)
+    name = fleet.start("fused_steady", policy="preflight")
     worker = probed(fleet, name)
     worker.is_deaf = True  # it does not hear that it is too late
     worker.probe_s = 60
