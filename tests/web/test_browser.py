@@ -3,6 +3,7 @@
 One module, since no other event loop can run in a thread that drives a browser.
 """
 
+import re
 from collections.abc import Iterator
 
 import httpx
@@ -117,7 +118,7 @@ def test_the_preview_shows_a_frame_of_the_worker(page: Page, site: Site) -> None
     image = page.get_by_role("img", name="newest frame")
 
     expect(image).to_be_visible()
-    page.wait_for_function("document.querySelector('[data-frames]').src.includes('?n=')")
+    expect(image).to_have_attribute("src", re.compile(r"\?n=\d+"))
     assert image.evaluate("image => image.naturalWidth") == 384
 
 
