@@ -90,8 +90,12 @@ def refused_for_coverage(show: Show) -> SceneResult:
 def passes(show: Show) -> SceneResult:
     """The corrected fast path shows what its policy asks, and is promoted to every worker."""
     began = Beginning(show)
-    show.start_canary(variant="fused_steady", policy="demo")
-    show.until(has_ended, within_s=CANARY_WITHIN_S, what="the canary is promoted")
+    if is_on("fused_steady")(show.snapshot):
+        # Played again because others were late: it is promoted already, so they are looked at again.
+        show.hold(HOLD_S)
+    else:
+        show.start_canary(variant="fused_steady", policy="demo")
+        show.until(has_ended, within_s=CANARY_WITHIN_S, what="the canary is promoted")
     canary = show.canary()
     if canary.phase == "promoted":
         show.until(is_on("fused_steady"), within_s=FLIP_WITHIN_S, what="every worker promoted")
