@@ -91,7 +91,7 @@ def passes(show: Show) -> SceneResult:
     """The corrected fast path shows what its policy asks, and is promoted to every worker."""
     began = Beginning(show)
     if is_on("fused_steady")(show.snapshot):
-        # Played again because others were late: it is promoted already, so they are looked at again.
+        # Played again because others were late: promoted already, so only they are looked at.
         show.hold(HOLD_S)
     else:
         show.start_canary(variant="fused_steady", policy="demo")
