@@ -4,7 +4,9 @@ The exact effect comes from the control plane's own dry run, so that it is what 
 """
 
 import sys
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import typer
@@ -13,6 +15,8 @@ from controlplane.cli import output
 from controlplane.cli.client import TIMEOUT_S, Json
 from controlplane.cli.exits import CliError, Exit
 from controlplane.cli.session import Session
+
+WIDTH = 80  # of the narrowest terminal that is worked on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +54,8 @@ def make_and_tell(session: Session, change: Change) -> None:
 def _reason(session: Session) -> str:
     reason = session.reason
     if reason is None and _is_interactive():
-        reason = typer.prompt("Reason (kept in the audit log)", err=True)
+        with _interruptible():
+            reason = typer.prompt("Reason (kept in the audit log)", err=True)
     if not reason or not reason.strip():
         raise CliError(
             "every change needs a reason", exit_code=Exit.USAGE, next_step='add --reason "..."'
@@ -61,7 +66,15 @@ def _reason(session: Session) -> str:
 def _show(change: Change, effects: list[str]) -> None:
     output.say(f"{change.title}:")
     for effect in effects or ["nothing changes: it is so already"]:
-        output.say(f"  - {effect}")
+        wrapped = textwrap.fill(
+            effect,
+            width=WIDTH,
+            initial_indent="  - ",
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        output.say(wrapped)
 
 
 def _confirm(session: Session) -> None:
@@ -73,8 +86,19 @@ def _confirm(session: Session) -> None:
             exit_code=Exit.USAGE,
             next_step="add --yes once the effects above are what you want",
         )
-    if not typer.confirm("Do it?", err=True):
+    with _interruptible():
+        is_wanted = typer.confirm("Do it?", err=True)
+    if not is_wanted:
         raise CliError("not done: declined", exit_code=Exit.DECLINED)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C or the end of input at a question ends the command; nothing has been done by then."""
+    try:
+        yield
+    except typer.Abort:
+        raise CliError("interrupted: nothing was done", exit_code=Exit.INTERRUPTED) from None
 
 
 def _is_interactive() -> bool:

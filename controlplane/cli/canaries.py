@@ -57,7 +57,7 @@ def show(session: Session, canary: CanaryName) -> None:
             "reason": body["reason"],
             "change": f"{body['flag']}: {body.get('baseline')} -> {body['variant']}",
             "fleet": body["fleet"],
-            "step": body.get("step"),
+            "step": f"{body.get('step', 0) + 1} of {len(found.get('steps', [])) or '?'}",
             "since": output.time_of(body.get("phase_since")),
         },
     )

@@ -169,7 +169,10 @@ def _assigned(worker: Worker, flag: Flag, *, layers: Layers) -> Choice | None:
     if assigned.trial is not None:
         reason = f"canary {assigned.name} is in preflight: {assigned.variant} without viewers"
         return _choice(flag, base, Layer.CANARY, reason)
-    reason = f"canary {assigned.name}: {assigned.variant} for {assigned.arm_share:.0%} of sessions"
+    reason = (
+        f"canary {assigned.name} gives {assigned.variant} to {assigned.arm_share:.0%} of sessions;"
+        " any other runs this"
+    )
     return _choice(flag, base, Layer.CANARY, reason)
 
 

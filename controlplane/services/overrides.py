@@ -160,7 +160,11 @@ def _change(
 
 
 def _check_known(worker: Worker, flag: Flag, variant: str) -> None:
-    flag.variant(variant)
+    if flag.variant(variant).is_canary_only:
+        raise ConflictError(
+            f"{flag.name}={variant} is for canaries only: start one instead"
+            " (`steadyframe canary start`)"
+        )
     known = worker.capabilities.get(flag.name, ())
     if variant not in known:
         listed = ", ".join(sorted(known)) or "none"

@@ -184,3 +184,11 @@ def test_what_is_not_there_is_not_found(sqlite_plane: ControlPlane, path: str) -
 
     assert answer.status_code == 404
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_variant_that_exists_to_be_caught_cannot_be_pinned(plane: ControlPlane) -> None:
+    """The August kernel runs under a canary's lease and gates, or not at all."""
+    plane.fleet("w-1")
+    answer = plane.post(f"{WORKER}/pins", flag=FLAG, variant="fused_all")
+    assert answer.status_code == 409
+    assert "canaries only" in answer.json()["detail"]
