@@ -166,6 +166,8 @@ def _assignments(
         if canary.fleet != fleet or canary.phase not in (*RUNNING, Phase.PREFLIGHT):
             continue
         assignment = _assignment(conn, canary)
+        if canary.phase is Phase.PREFLIGHT and assignment.trial is None:
+            continue  # nothing is run before the first step, not even by who was exposed once
         stratum = (canary.hardware, canary.stack)
         # One that came back on another stack is no longer what the canary compares.
         of_stratum = {worker.id for worker in workers if worker.stratum == stratum}

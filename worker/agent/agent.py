@@ -75,6 +75,7 @@ class Agent:
         self._randomness = randomness or random.SystemRandom()
         self._lock = threading.RLock()
         self._stopping = threading.Event()
+        self._is_known = threading.Event()  # the control plane has answered the registration
         self._threads: list[threading.Thread] = []
         self._on_change: OnChange = lambda _wanted: None
         self._lock_file = folder.hold(config.state_dir)
@@ -172,7 +173,7 @@ class Agent:
         loops: dict[str, threads.Loop] = {
             "desired": self._watch.run,
             "reports": self._reports.run,
-            "sender": self._sender.run,
+            "sender": self._send,
             "pulse": self._pulse,
         }
         self._threads = threads.started(loops, stopping=self._stopping)
@@ -324,6 +325,7 @@ class Agent:
             self.report_refused(refused, generation=state.generation)
         elif is_news:
             logger.info("desired_state_accepted generation=%d", state.generation)
+        self._is_known.set()
         self._refresh()
         return after
 
@@ -349,6 +351,13 @@ class Agent:
         self._ledger = Ledger(
             self._spool, identity=self._identity, wall_ns=wall_ns, on_append=self._sender.nudge
         )
+
+    def _send(self, stopping: threading.Event) -> None:
+        # Not tried in vain before: the sender would back off, and be late with the first records.
+        while not self._is_known.wait(timeout=PULSE_S):
+            if stopping.is_set():
+                return
+        self._sender.run(stopping)
 
     def _post_logs(self, body: bytes) -> Answer:
         """Deliver a batch, but not before this life is known there.

@@ -69,6 +69,8 @@ async def worker(tmp_path: Path, *, engine: FakeEngine | None = None) -> AsyncIt
             engine, agent, length_bounds=(1, 48), window_s=0.01,
             start_errors=(FakeStartError,), randomness=random.Random(1),
         )  # fmt: skip
+        # The answer to the registration: before it, no record is sent.
+        agent.on_desired(desired(0, FALLBACK))
         agent._on_change = supervisor.attach(loop)
         server = ViewerServer(supervisor, rate_fps=RATE_FPS)
         port = await server.open(host="127.0.0.1", port=0)
