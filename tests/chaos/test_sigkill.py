@@ -32,12 +32,6 @@ def test_ten_kills_on_postgresql(tmp_path: Path, postgresql_url: str) -> None:
     survive(Plane(tmp_path, database_url=postgresql_url), tmp_path, num_kills=10, seed=2)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3000)
-def test_fifty_kills_on_sqlite(tmp_path: Path) -> None:
-    survive(Plane(tmp_path), tmp_path, num_kills=50, seed=3)
-
-
 def survive(plane: Plane, folder: Path, *, num_kills: int, seed: int) -> None:
     """Run a canary to its promotion over `num_kills` deaths of the control plane."""
     randomness = random.Random(seed)

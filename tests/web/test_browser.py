@@ -36,8 +36,9 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cookies(browser: Browser, site: Site) -> dict[str, object]:
+    """A login of this test alone: another one logs out."""
     context = browser.new_context()
     chromium.logged_in(context, url=site.url, token=site.token)
     state: dict[str, object] = dict(context.storage_state())
@@ -69,6 +70,7 @@ def test_axe_finds_nothing(page: Page, site: Site, path: str) -> None:
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         page.goto(f"{site.url}{path}")
+        assert page.url == f"{site.url}{path}"  # not the login that a lost session leads to
         found = Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
 
@@ -79,6 +81,7 @@ def test_a_page_is_no_wider_than_a_telephone(page: Page, site: Site, path: str) 
     page.set_viewport_size({"width": 400, "height": 800})
     page.goto(f"{site.url}{path}")
 
+    assert page.url == f"{site.url}{path}"
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
