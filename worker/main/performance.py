@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Protocol, cast
+from typing import cast
 
 from controlplane.contract.records import SessionEnded
 from controlplane.contract.vocabulary import Outcome, Reason
@@ -93,9 +93,9 @@ class EnginePerformance:
             return
 
 
-class _Closable(AsyncIterator[Chunk], Protocol):
+class _Closable(AsyncIterator[Chunk]):
     """An iterator of chunks that can be closed."""
 
     async def aclose(self) -> None:
         """End the session on the engine."""
-        ...
+        raise NotImplementedError
