@@ -103,7 +103,7 @@ def resolve(
     """
     if layers.fleet.mode is Mode.OBSERVE and layers.fleet.stopped_reason is None:
         return Resolution(choices=tuple(_left_alone(worker, catalogue)), experiment=None)
-    choices = tuple(_choose(worker, flag, layers=layers, now=now) for flag in catalogue)
+    choices = would_resolve(worker, catalogue=catalogue, layers=layers, now=now)
     assigned = layers.assignment
     if assigned is None or not any(
         choice.flag == assigned.flag and choice.layer is Layer.CANARY for choice in choices

@@ -1,6 +1,5 @@
 """What a gate may say, and what it is asked about."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -67,11 +66,6 @@ class Case:
     exposed_since: datetime | None
     step_since: datetime
     evidence: Evidence
-
-
-def summary(results: Sequence[GateResult]) -> str:
-    """The results in one line, for a log or a table."""
-    return ", ".join(f"{result.gate} {result.verdict}" for result in results)
 
 
 def _failed_at(result: GateResult) -> datetime:

@@ -110,7 +110,7 @@ def _refreshed(
     late: frozenset[str],
     now: datetime,
 ) -> tuple[str, ...]:
-    num_left = _ramp_left(conn, seen, now=now)
+    num_left: int | None = None  # asked for before the first write: most ticks write nothing
     changed = []
     for worker in seen.workers:
         resolution = seen.resolve(worker, now=now)
@@ -118,6 +118,8 @@ def _refreshed(
         wanted = _message(worker, resolution)
         if before and worker.id not in late and _is_same(before.desired, wanted):
             continue
+        if num_left is None:
+            num_left = _ramp_left(conn, seen, now=now)
         is_ramped = _is_ramped(worker, resolution, seen.catalogue)
         if is_ramped and num_left <= 0:
             continue
