@@ -69,8 +69,11 @@ def log_out(request: Request, here: Here) -> Response:
 def asset(name: AssetName, request: Request) -> Response:
     """One of our files."""
     found = static.get(name)
-    headers = {**rendering.HEADERS, "Cache-Control": _FOR_GOOD}
-    return rendering.compressed(request, found.body, media_type=found.media_type, headers=headers)
+    headers = {**rendering.HEADERS, "Cache-Control": _FOR_GOOD, "Vary": "Accept-Encoding"}
+    if not rendering.takes_gzip(request):
+        return Response(found.body, media_type=found.media_type, headers=headers)
+    headers["Content-Encoding"] = "gzip"
+    return Response(static.packed(name), media_type=found.media_type, headers=headers)
 
 
 def _begin(here: Context, token: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+from dataclasses import asdict
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
@@ -36,10 +37,13 @@ def page(
     text = _environment().get_template(template).render(path=request.url.path, **values)
     body = text.encode()
     tag = f'W/"{hashlib.sha256(body).hexdigest()[:24]}"'
-    headers = {**HEADERS, "ETag": tag}
+    headers = {**HEADERS, "ETag": tag, "Vary": "Accept-Encoding"}
     if status == HTTPStatus.OK and request.headers.get("if-none-match") == tag:
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-    return compressed(request, body, media_type=_HTML, headers=headers, status=status)
+    if takes_gzip(request):
+        headers["Content-Encoding"] = "gzip"
+        body = gzip.compress(body, compresslevel=6, mtime=0)
+    return Response(body, status_code=status, media_type=_HTML, headers=headers)
 
 
 def refusal(request: Request, status: int, why: str) -> Response:
@@ -48,15 +52,9 @@ def refusal(request: Request, status: int, why: str) -> Response:
     return page(request, "refusal.html", status=status, title=title, why=why)
 
 
-def compressed(
-    request: Request, body: bytes, *, media_type: str, headers: dict[str, str], status: int = 200
-) -> Response:
-    """`body`, as gzip where that is understood. No secret is in a page, so its size tells none."""
-    headers = {**headers, "Vary": "Accept-Encoding"}
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        headers["Content-Encoding"] = "gzip"
-        body = gzip.compress(body, compresslevel=6, mtime=0)
-    return Response(body, status_code=status, media_type=media_type, headers=headers)
+def takes_gzip(request: Request) -> bool:
+    """Whether the browser understands gzip. No secret is in a page, so its size tells none."""
+    return "gzip" in request.headers.get("accept-encoding", "")
 
 
 @cache
@@ -69,4 +67,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["asset"] = static.address
+    environment.globals["plotly_style_elements"] = static.plotly_style_elements
+    environment.filters["plain"] = asdict
     return environment

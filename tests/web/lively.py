@@ -15,7 +15,9 @@ import uvicorn
 from controlplane import app
 from controlplane.api import server
 from controlplane.app import Parts
+from controlplane.cli import sample
 from controlplane.domain.canary import TERMINAL, Phase
+from controlplane.services import imports
 from controlplane.settings import Settings
 from controlplane.simulation.worker import Behaviour
 from controlplane.store.transaction import Database
@@ -61,7 +63,18 @@ def fill(database: Database) -> Fleet:
     fleet.world.run(seconds=20)
     fleet.run_to(fleet.start("fused_all"), Phase.PROGRESSING)
     fleet.world.run(seconds=13)
+    _import_sample(fleet)
     return fleet
+
+
+def _import_sample(fleet: Fleet) -> None:
+    """The seven weeks of `steadyframe import sample`."""
+    table = sample.table()
+    with fleet.database.write() as conn:
+        act = fleet.act("to look at")
+        sent = imports.Table(columns=table.columns, lines=table.lines, rows=table.rows)
+        sessions = imports.parsed(conn, sent, now=act.now)
+        imports.take(conn, sessions, fleet=sample.FLEET, is_sample=True, act=act)
 
 
 @contextmanager

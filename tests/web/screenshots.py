@@ -16,6 +16,7 @@ from controlplane.store.transaction import Database
 from tests.web import chromium, lively
 from tests.web.lively import Site
 
+
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
 MAX_BYTES = 150 * 1024
 WIDE, NARROW = 1400, 400
@@ -63,7 +64,9 @@ def _take(browser: Browser, site: Site, name: str, path: str, width: int, scheme
     target = FOLDER / f"{name}.png"
     taken = Image.open(io.BytesIO(page.screenshot(full_page=True)))
     # A page has few colours; a palette of them is a third of the bytes.
-    taken.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(target, optimize=True)
+    taken.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        target, optimize=True
+    )
     context.close()
     assert target.stat().st_size < MAX_BYTES, f"{target.name} is {target.stat().st_size} bytes"
     sys.stdout.write(f"{target.name} {target.stat().st_size // 1024} KiB\n")

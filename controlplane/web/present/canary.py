@@ -10,7 +10,7 @@ from controlplane.domain.containment import Exposure
 from controlplane.domain.verdict import Verdict
 from controlplane.services.pages import CanaryPage
 from controlplane.store.history import Decision, Transition
-from controlplane.web.present import charts, words
+from controlplane.web.present import charts, plots, words
 from controlplane.web.present.words import Answer, State, Tone
 
 _TONES = {
@@ -81,6 +81,7 @@ class CanaryView:
     exposed: tuple[ExposedView, ...]
     events: tuple[EventView, ...]
     chart: charts.Dots | None
+    plot: plots.Plot | None
     is_live: bool
 
 
@@ -129,6 +130,7 @@ def view(page: CanaryPage, *, now: datetime) -> CanaryView:
         exposed=tuple(_exposed(one, phase, now=now) for one in shown["workers"]),
         events=tuple(_event(one) for one in page.transitions),
         chart=charts.sessions(page.sessions, is_canary=True),
+        plot=plots.sessions(page.sessions, page.transitions),
         is_live=phase not in TERMINAL,
     )
 

@@ -1,5 +1,9 @@
-"""Geometry of the small charts: where each mark lies. The macros draw it."""
+"""Geometry of the small charts: where each mark lies. The macros draw it.
 
+Across, a chart is as wide as its room, so `x` is a share of it; its height is fixed, in pixels.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,14 +16,15 @@ FLOOR = vocabulary.SLOW_FPS
 # The rates that are of interest lie close to the floor; what is outside is drawn at the edge.
 _LOWEST, _HIGHEST = 22.0, 26.0
 _MAX_DOTS = 240
+_LEFT, _RIGHT = 2.0, 98.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dot:
-    """One session; `x` and `y` in the units of the chart."""
+    """One session."""
 
-    x: float
-    y: float
+    x: float  # percent of the width
+    y: float  # pixels from above
     kind: str  # canary, control or slow
     title: str
 
@@ -28,8 +33,7 @@ class Dot:
 class Dots:
     """Rates of sessions over time, against the floor."""
 
-    width: int
-    height: int
+    height: int  # pixels
     floor_y: float
     dots: tuple[Dot, ...]
     ticks: tuple[tuple[float, str], ...]  # y and label
@@ -47,28 +51,24 @@ class Bar:
     width: float
 
 
-def sessions(
-    shown: Sequence[SessionView], *, is_canary: bool, width: int = 1140, height: int = 200
-) -> Dots | None:
+def sessions(shown: Sequence[SessionView], *, is_canary: bool, height: int = 200) -> Dots | None:
     """Rated sessions as dots; None if there are none.
 
     Args:
         shown: in any order; the newest few hundred are drawn.
         is_canary: whether the arms are told apart.
-        width: of the chart.
-        height: of the chart.
+        height: of the chart, in pixels.
     """
-    rated = sorted((s for s in shown if s.fps is not None), key=lambda s: s.started_at)[-_MAX_DOTS:]
+    rated = rated_of(shown)
     if not rated:
         return None
     first, last = rated[0].started_at, rated[-1].started_at
     return Dots(
-        width=width,
         height=height,
         floor_y=_y(FLOOR, height),
         dots=tuple(
             Dot(
-                x=_x(one.started_at, first, last, width),
+                x=_x(one.started_at, first, last),
                 y=_y(one.fps or 0.0, height),
                 kind=_kind(one, is_canary=is_canary),
                 title=f"{words.fps(one.fps)} fps on {one.worker}, {words.flags(one.flags)}",
@@ -80,6 +80,12 @@ def sessions(
         ends=f"{last:%H:%M:%S}Z",
         summary=_summary(rated, is_canary=is_canary),
     )
+
+
+def rated_of(shown: Sequence[SessionView]) -> Sequence[SessionView]:
+    """The newest of those with a rate, oldest first."""
+    rated = (one for one in shown if one.fps is not None and math.isfinite(one.fps))
+    return sorted(rated, key=lambda one: one.started_at)[-_MAX_DOTS:]
 
 
 def bars(values: Sequence[tuple[str, float, str]]) -> tuple[Bar, ...]:
@@ -117,10 +123,11 @@ def _said(rated: Sequence[SessionView], prefix: str) -> str:
     )
 
 
-def _x(moment: datetime, first: datetime, last: datetime, width: int) -> float:
+def _x(moment: datetime, first: datetime, last: datetime) -> float:
     span_s = (last - first).total_seconds()
     share = (moment - first).total_seconds() / span_s if span_s else 0.5
-    return round(40 + share * (width - 52), 1)
+    # Room for half a mark at both ends.
+    return round(_LEFT + share * (_RIGHT - _LEFT), 2)
 
 
 def _y(rate: float, height: int) -> float:

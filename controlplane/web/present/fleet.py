@@ -183,7 +183,7 @@ def _tile(worker: Worker, sessions: Sequence[SessionView], *, now: datetime) -> 
         is_slow=bool(rated and rated.fps is not None and vocabulary.is_slow(rated.fps)),
         serving=_serving(serving, worker, now=now),
         is_canary=bool(serving and serving.arm == vocabulary.ARM_CANARY),
-        chart=charts.sessions(sessions[:40], is_canary=False, width=240, height=64),
+        chart=charts.sessions(sessions[:40], is_canary=False, height=56),
     )
 
 

@@ -7,19 +7,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.web.present import words
+from controlplane.web.present import plots, words
 
 _COUNTS = ("num_sessions", "num_rated", "num_slow", "num_very_slow", "num_failed")
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 1140, 200, 44, 24
+# Pixels down, percent across: the chart is as wide as its room.
+_HEIGHT, _TOP, _BOTTOM = 220, 22, 24
+_MAX_BAR = 8.0
+_TOPS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75)
+# As many labels as a telephone has room for.
+_MAX_LABELS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeekBar:
-    """One week of the chart; heights and places in its units."""
+    """One week of the chart: percent across, pixels down."""
 
     week: str
     x: float
     width: float
+    middle: float
+    share: str  # slow, in percent
+    is_spare: bool  # its words are left out where there is little room
     slow_y: float
     very_slow_y: float
     title: str
@@ -29,7 +37,6 @@ class WeekBar:
 class WeekChart:
     """Slow and very slow rates by week."""
 
-    width: int
     height: int
     base_y: float
     ticks: tuple[tuple[float, str], ...]
@@ -59,6 +66,7 @@ class SectionView:
     title: str
     headline: str
     chart: WeekChart | None
+    plot: plots.Plot
     rows: tuple[WeekRow, ...]  # newest week first
     mixed: tuple[WeekRow, ...]  # changed variant while they ran
 
@@ -82,6 +90,7 @@ def _section(fleet: str, is_synthetic: bool, rows: Sequence[Mapping[str, Any]]) 
         title=f"{kind}, sample data" if is_sample else kind,
         headline=_headline(weeks),
         chart=_chart(weeks),
+        plot=plots.weeks(weeks),
         rows=_table(pure),
         mixed=_table([row for row in rows if row.get("is_mixed")]),
     )
@@ -151,26 +160,33 @@ def _chart(weeks: Mapping[str, Mapping[str, int]]) -> WeekChart | None:
         return None
     top = _top(max(slow for slow, _ in rates.values()))
     base = _HEIGHT - _BOTTOM
-    room = (_WIDTH - _LEFT) / len(rates)
+    room = 100 / len(rates)
+    width = min(room * 0.7, _MAX_BAR)
+    each = -(-len(rates) // _MAX_LABELS)
 
     def y(rate: float) -> float:
-        return round(base - rate / top * (base - 10), 1)
+        return round(base - rate / top * (base - _TOP), 1)
+
+    def bar(index: int, week: str, slow: float, very: float) -> WeekBar:
+        middle = room * (index + 0.5)
+        return WeekBar(
+            week=week,
+            x=round(middle - width / 2, 2),
+            width=round(width, 2),
+            middle=round(middle, 2),
+            slow_y=y(slow),
+            very_slow_y=y(very),
+            share=f"{100 * slow:.1f}",
+            is_spare=bool((len(rates) - 1 - index) % each),  # the newest always has its words
+            title=f"{week}: {100 * slow:.1f} % slow, {100 * very:.1f} % very slow",
+        )
 
     return WeekChart(
-        width=_WIDTH,
         height=_HEIGHT,
         base_y=base,
         ticks=tuple((y(top * part), f"{100 * top * part:g} %") for part in (0.0, 0.5, 1.0)),
         bars=tuple(
-            WeekBar(
-                week=week,
-                x=round(_LEFT + room * index + room * 0.15, 1),
-                width=round(min(room * 0.7, 80), 1),
-                slow_y=y(slow),
-                very_slow_y=y(very),
-                title=f"{week}: {100 * slow:.1f} % slow, {100 * very:.1f} % very slow",
-            )
-            for index, (week, (slow, very)) in enumerate(rates.items())
+            bar(index, week, slow, very) for index, (week, (slow, very)) in enumerate(rates.items())
         ),
         summary="; ".join(f"{week} {100 * slow:.1f} % slow" for week, (slow, _) in rates.items()),
     )
@@ -178,4 +194,4 @@ def _chart(weeks: Mapping[str, Mapping[str, int]]) -> WeekChart | None:
 
 def _top(rate: float) -> float:
     """The end of the scale: a round number at or above the highest rate."""
-    return next((top for top in (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5) if top >= rate), 1.0)
+    return next((top for top in _TOPS if top >= rate), 1.0)

@@ -1,5 +1,6 @@
 """The page of one worker: what it should run and why, what it runs, keeps and served."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -73,7 +74,8 @@ class WorkerView:
     pins: tuple[PinView, ...]
     memory: str
     lengths: tuple[charts.Bar, ...]
-    is_serving: bool
+    preview: str  # what its frame is of, or why there is none
+    has_streamed: bool
     can_preview: bool
     sessions: tuple[SessionRow, ...]
     flips: tuple[FlipView, ...]
@@ -103,7 +105,8 @@ def view(page: WorkerPage, *, now: datetime) -> WorkerView:
         ),
         memory=_memory(page, now=now),
         lengths=_lengths(page),
-        is_serving=any(one.outcome is None for one in page.sessions),
+        preview=_preview(page.sessions),
+        has_streamed=bool(page.sessions),
         can_preview=bool(worker.address),
         sessions=tuple(_session(one, now=now) for one in page.sessions),
         flips=tuple(
@@ -206,6 +209,14 @@ def _session(one: SessionView, *, now: datetime) -> SessionRow:
         started=words.ago(one.started_at, now=now),
         streamed=f"{one.streamed_s:.1f} s",
     )
+
+
+def _preview(sessions: Sequence[SessionView]) -> str:
+    if any(one.outcome is None for one in sessions):
+        return "frames of the session that runs"
+    if sessions:
+        return "no session runs: the last frame of one that is over"
+    return "no session has streamed yet: there is no frame"
 
 
 def _outcome(one: SessionView) -> State:

@@ -35,6 +35,7 @@ function swap(region, fresh) {
   const scrolled = [...region.querySelectorAll(".wide")].map((one) => one.scrollLeft);
   const focused = region.contains(document.activeElement) ? nameOf(document.activeElement) : null;
   region.replaceChildren(...fresh.childNodes);
+  region.dispatchEvent(new Event("swapped", { bubbles: true })); // for explore.js
   [...region.querySelectorAll(".wide")].forEach((one, index) => (one.scrollLeft = scrolled[index] ?? 0));
   if (focused) [...region.querySelectorAll("a, .wide")].find((one) => nameOf(one) === focused)?.focus({ preventScroll: true });
 }
@@ -66,9 +67,15 @@ function showFrames(image) {
     if (isPaused || document.hidden) setTimeout(next, FRAME_MS);
     else image.src = `${address}?n=${++number}`;
   };
-  image.addEventListener("load", () => setTimeout(next, FRAME_MS));
-  image.addEventListener("error", () => setTimeout(next, RETRY_FRAME_MS));
-  if (image.complete) setTimeout(next, image.naturalWidth ? FRAME_MS : RETRY_FRAME_MS);
+  // A broken picture says less than words do.
+  const show = (isFrame) => {
+    image.hidden = !isFrame;
+    image.parentElement.querySelector("[data-no-frame]").hidden = isFrame;
+    setTimeout(next, isFrame ? FRAME_MS : RETRY_FRAME_MS);
+  };
+  image.addEventListener("load", () => show(true));
+  image.addEventListener("error", () => show(false));
+  if (image.complete) show(image.naturalWidth > 0);
 }
 
 const pause = document.querySelector("[data-pause]");
