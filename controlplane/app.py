@@ -21,7 +21,7 @@ from fastapi import FastAPI
 
 from controlplane import assets, telemetry
 from controlplane import settings as settings_module
-from controlplane.api import poller, problems, server
+from controlplane.api import metrics, poller, problems, server
 from controlplane.api.context import Context
 from controlplane.api.limits import BodyLimit, HostAllowList, SafeHeaders
 from controlplane.api.routes import (
@@ -36,6 +36,7 @@ from controlplane.api.routes import (
     reports,
     workers,
 )
+from controlplane.api.routes import metrics as metrics_route
 from controlplane.api.signals import Signals
 from controlplane.clock import SystemClock, SystemNewId
 from controlplane.ports import Clock, NewId
@@ -63,6 +64,7 @@ LEADER_TICKS = 3
 LEAST_LEADER_LEASE = timedelta(seconds=3)
 ROUTERS = (
     health.router,
+    metrics_route.router,
     workers.router,
     otlp.router,
     fleets.router,
@@ -208,6 +210,7 @@ def _application(context: Context, loop: Loop) -> FastAPI:
     )
     app.add_middleware(HostAllowList, allowed=(settings.host, *settings.allowed_hosts))
     app.add_middleware(SafeHeaders)
+    metrics.install(app)
     return app
 
 

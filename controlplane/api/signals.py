@@ -5,6 +5,7 @@ Losing a signal costs time, never truth: whoever waits also looks again every fe
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -48,6 +49,14 @@ class Signals:
                 self._waiting[topic].discard(entry)
                 if not self._waiting[topic]:
                     del self._waiting[topic]
+
+    def num_waiting_by_kind(self) -> dict[str, int]:
+        """Calls that wait now, by what stands before the colon of their topic."""
+        waiting: Counter[str] = Counter()
+        with self._lock:
+            for topic, calls in self._waiting.items():
+                waiting[topic.partition(":")[0]] += len(calls)
+        return dict(waiting)
 
     def num_waiting(self, topic: str | None = None) -> int:
         """Calls that wait now for `topic`; None: over all topics."""

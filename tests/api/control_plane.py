@@ -11,6 +11,7 @@ import httpx
 
 from controlplane import app
 from controlplane.app import Parts
+from controlplane.contract import vocabulary
 from controlplane.settings import Settings
 from controlplane.store.transaction import Database
 from tests.api.local_client import LocalClient, local_client
@@ -160,6 +161,18 @@ def effective(worker: str, generation: int, /, **changes: Any) -> dict[str, Any]
         "generation": generation,
         "flags": {FLAG: "nccl"},
         "ranks": [rank],
+        **changes,
+    }
+
+
+def reporter(worker: str, /, **changes: str) -> dict[str, str]:
+    """The OTLP resource that a registered worker reports as."""
+    return {
+        "service.instance.id": f"life-of-{worker}",
+        "steadyframe.fleet": FLEET,
+        "steadyframe.worker": worker,
+        "steadyframe.hardware": "cpu",
+        "steadyframe.stack": vocabulary.stack_digest(STACK),
         **changes,
     }
 

@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from controlplane.api import auth, otlp
 from controlplane.api.context import Context, Here
+from controlplane.api.metrics import Metrics, Receipt, metrics_of
 from controlplane.api.otlp import Batch, Reporter
 from controlplane.contract import vocabulary
 from controlplane.contract.records import RECORD_TYPES, Counters, Record, SessionEnded
@@ -32,16 +33,19 @@ async def _body(request: Request, _: auth.Worker) -> bytes:
 
 
 Body = Annotated[bytes, Depends(_body)]
+Measured = Annotated[Metrics, Depends(metrics_of)]
 
 
 @router.post("/logs", response_class=Response)
-def logs(request: Request, body: Body, here: Here, principal: auth.Worker) -> Response:
+def logs(
+    request: Request, body: Body, here: Here, principal: auth.Worker, measured: Measured
+) -> Response:
     """Keep the evidence in a batch; what cannot be kept is told in `partial_success`."""
     kind = otlp.media_type(request.headers.get("content-type", ""))
     batches = otlp.logs(_plain(request, body, here), kind=kind)
     for batch in batches:
         _check_reporter(principal, batch.reporter)
-    problems = [problem for batch in batches for problem in _kept(here, batch)]
+    problems = [problem for batch in batches for problem in _kept(here, batch, measured)]
     if any(_is_bad_news(record) for batch in batches for record in batch.records):
         here.nudge()
     answer = ExportLogsServiceResponse()
@@ -73,7 +77,7 @@ def _check_reporter(principal: Principal, reporter: Reporter) -> None:
     auth.check_worker(principal, reporter.worker)
 
 
-def _kept(here: Context, batch: Batch) -> Iterable[str]:
+def _kept(here: Context, batch: Batch, measured: Metrics) -> Iterable[str]:
     """Keep the records of one reporter; the problems of those that were not kept."""
     reporter = batch.reporter
     result = ingest.ingest_logs(
@@ -91,6 +95,10 @@ def _kept(here: Context, batch: Batch) -> Iterable[str]:
         ],
         now=here.clock.now(),
     )
+    measured.count_records(Receipt.NEW, result.num_new)
+    measured.count_records(Receipt.REPEATED, result.num_repeated)
+    measured.count_records(Receipt.REFUSED, len(result.rejected))
+    measured.count_records(Receipt.UNREADABLE, len(batch.problems))
     return (*batch.problems, *(why for _, why in result.rejected))
 
 
