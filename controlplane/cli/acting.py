@@ -4,19 +4,16 @@ The exact effect comes from the control plane's own dry run, so that it is what 
 """
 
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import typer
 
-from controlplane.cli import output
-from controlplane.cli.client import TIMEOUT_S, Json
+from controlplane.cli import names, output
+from controlplane.cli.client import Json
 from controlplane.cli.exits import CliError, Exit
 from controlplane.cli.session import Session
-
-WIDTH = 80  # of the narrowest terminal that is worked on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +23,7 @@ class Change:
     title: str  # "abort canary fused-allreduce-3"
     path: str
     body: Mapping[str, Json] = field(default_factory=dict)
-    timeout_s: float = TIMEOUT_S
+    timeout_s: float | None = None  # longer than usual, where it takes longer
 
 
 def make(session: Session, change: Change) -> Json:
@@ -48,14 +45,14 @@ def make_and_tell(session: Session, change: Change) -> None:
     if session.as_json:
         output.write_json(answer)
     else:
-        output.say(f"done: {change.title}")
+        output.say_wrapped(f"done: {change.title}", rest="  ")
 
 
 def _reason(session: Session) -> str:
     reason = session.reason
     if reason is None and _is_interactive():
         with _interruptible():
-            reason = typer.prompt("Reason (kept in the audit log)", err=True)
+            reason = names.reason(typer.prompt("Reason (kept in the audit log)", err=True))
     if not reason or not reason.strip():
         raise CliError(
             "every change needs a reason", exit_code=Exit.USAGE, next_step='add --reason "..."'
@@ -64,17 +61,9 @@ def _reason(session: Session) -> str:
 
 
 def _show(change: Change, effects: list[str]) -> None:
-    output.say(f"{change.title}:")
+    output.say_wrapped(f"{change.title}:", rest="  ")
     for effect in effects or ["nothing changes: it is so already"]:
-        wrapped = textwrap.fill(
-            effect,
-            width=WIDTH,
-            initial_indent="  - ",
-            subsequent_indent="    ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        output.say(wrapped)
+        output.say_wrapped(effect, first="  - ", rest="    ")
 
 
 def _confirm(session: Session) -> None:

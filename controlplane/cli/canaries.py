@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from controlplane.cli import acting, output, watching
+from controlplane.cli import acting, names, output, watching
 from controlplane.cli.acting import Change
 from controlplane.cli.client import Json
 from controlplane.cli.fleets import FleetName
@@ -14,10 +14,22 @@ from controlplane.cli.workers import FlagName, VariantName
 
 app = typer.Typer(help="Carry one variant of a flag from its first session to promotion or back.")
 
-CanaryName = Annotated[str, typer.Argument(metavar="CANARY", help="Such as fused-allreduce-17.")]
-PolicyName = Annotated[str, typer.Option("--policy", help="What it must show.")]
+CanaryName = Annotated[
+    str,
+    typer.Argument(
+        metavar="CANARY", help="Such as fused-allreduce-17.", callback=names.canary("CANARY")
+    ),
+]
+PolicyName = Annotated[
+    str, typer.Option("--policy", help="What it must show.", callback=names.named("--policy"))
+]
 Hardware = Annotated[
-    str | None, typer.Option("--hardware", help="Needed if the fleet has several.")
+    str | None,
+    typer.Option(
+        "--hardware",
+        help="Needed if the fleet has several.",
+        callback=names.named("--hardware"),
+    ),
 ]
 
 
@@ -25,7 +37,10 @@ Hardware = Annotated[
 def list_canaries(
     session: Session,
     *,
-    fleet: Annotated[str | None, typer.Option("--fleet", help="Only of this fleet.")] = None,
+    fleet: Annotated[
+        str | None,
+        typer.Option("--fleet", help="Only of this fleet.", callback=names.named("--fleet")),
+    ] = None,
 ) -> None:
     """Canaries, newest first, with phase and reason."""
     canaries = list(session.client.items("/v1/canaries", fleet=fleet))
@@ -102,8 +117,7 @@ def start(
     if session.as_json:
         output.write_json(answer)
         return
-    name = answer.get("canary", answer).get("name")
-    output.say(f"started {name}; watch it with `steadyframe canary watch {name}`")
+    output.say_wrapped(_told(answer), rest="  ")
 
 
 @action(app, "abort")
@@ -130,6 +144,19 @@ def resume(session: Session, canary: CanaryName) -> None:
     acting.make_and_tell(session, _request(canary, "resume"))
 
 
+def _told(answer: Mapping[str, Json]) -> str:
+    """That it begins, or whom it waits for and at which place."""
+    body = answer.get("canary", answer)
+    name, ahead = body.get("name"), body.get("ahead") or []
+    watch = f"watch it with `steadyframe canary watch {name}`"
+    if not ahead:
+        return f"started {name}; {watch}"
+    return (
+        f"{name} waits for {', '.join(str(each) for each in ahead)}: it is number"
+        f" {len(ahead) + 1} in the queue of fleet {body.get('fleet')}; {watch}"
+    )
+
+
 def _request(canary: str, kind: str) -> Change:
     return Change(
         title=f"{kind} canary {canary}",
@@ -139,7 +166,7 @@ def _request(canary: str, kind: str) -> Change:
 
 
 def _write_gates(gates: list[Mapping[str, Json]]) -> None:
-    output.console().print("\ngates", style="bold")
+    output.write_line("\ngates", style="bold")
     output.write_table(
         ("gate", "verdict", "why"),
         [(gate["gate"], gate["verdict"], gate.get("reason")) for gate in gates],
@@ -148,7 +175,7 @@ def _write_gates(gates: list[Mapping[str, Json]]) -> None:
 
 
 def _write_exposed(workers: list[Mapping[str, Json]]) -> None:
-    output.console().print("\nexposed workers", style="bold")
+    output.write_line("\nexposed workers", style="bold")
     output.write_table(
         ("worker", "exposed", "contained", "verified"),
         [

@@ -7,17 +7,22 @@ import secrets
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from controlplane.cli import connection
 from controlplane.cli.exits import CliError, Exit
 
 if TYPE_CHECKING:
     import httpx
 
 Json = Any  # an answer of the API; each command reads what it shows
-# Long enough for a loaded laptop, short enough for a person who waits.
-TIMEOUT_S: Final = 20.0
+# A machine that is there accepts at once; one that is not should not be waited for.
+CONNECT_TIMEOUT_S: Final = 5.0
 NUM_TRIES: Final = 2
 MAX_PAGES: Final = 100
 PAGE_LIMIT: Final = 500
+# Other servers answer JSON, too; refusals of ours are of this type.
+PROBLEM: Final = "application/problem+json"
+# Members of a problem document that a script may want beside the sentence.
+FACTS: Final = ("key", "value", "allowed", "kind", "name", "errors", "num_bad", "bad", "error_id")
 
 _EXITS: Final = {
     400: Exit.REFUSED,
@@ -26,12 +31,10 @@ _EXITS: Final = {
     404: Exit.NOT_FOUND,
     409: Exit.CONFLICT,
     412: Exit.CONFLICT,
+    413: Exit.REFUSED,
+    415: Exit.REFUSED,
     422: Exit.REFUSED,
     423: Exit.CONFLICT,
-}
-_NEXT_STEPS: Final = {
-    Exit.NOT_AUTHORISED: "give a token that may do this: --token-file FILE or STEADYFRAME_TOKEN",
-    Exit.SERVER_FAULT: "look into the control plane's log; the same command may be tried again",
 }
 
 
@@ -39,19 +42,29 @@ class Client:
     """Talks to one control plane with one token."""
 
     def __init__(
-        self, url: str, *, token: str | None, transport: "httpx.BaseTransport | None" = None
+        self,
+        url: str,
+        *,
+        token: connection.Token | None,
+        timeout_s: float = connection.TIMEOUT_S,
+        transport: "httpx.BaseTransport | None" = None,
     ) -> None:
         import httpx
 
         self.url = url.rstrip("/")
+        self._token = token
+        self._timeout_s = timeout_s
         headers = {"Accept": "application/json"}
         if token:
-            headers["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = f"Bearer {token.text}"
         try:
             self._http = httpx.Client(
-                base_url=self.url, headers=headers, timeout=TIMEOUT_S, transport=transport
+                base_url=self.url,
+                headers=headers,
+                timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
+                transport=transport,
             )
-        except httpx.InvalidURL as error:
+        except (httpx.InvalidURL, ValueError) as error:
             raise CliError(f"{url!r} is no URL: {error}", exit_code=Exit.USAGE) from error
 
     def close(self) -> None:
@@ -59,7 +72,7 @@ class Client:
         self._http.close()
 
     def get(self, path: str, **query: str | int | None) -> Json:
-        """The answer to GET `path`. Raises: CliError."""
+        """The object that is the answer to GET `path`. Raises: CliError."""
         params = {name: value for name, value in query.items() if value is not None}
         return self._decoded(self._send("GET", path, params=params))
 
@@ -73,83 +86,148 @@ class Client:
         cursor = None
         for _ in range(MAX_PAGES):
             page = self.get(path, limit=PAGE_LIMIT, cursor=cursor, **query)
-            yield from page["items"] if isinstance(page, Mapping) else page
-            cursor = page.get("next_cursor") if isinstance(page, Mapping) else None
+            yield from page["items"]
+            cursor = page.get("next_cursor")
             if not cursor:
                 return
         raise CliError(
             f"{path} has over {MAX_PAGES * PAGE_LIMIT} items", exit_code=Exit.SERVER_FAULT
         )
 
+    def is_ready(self) -> bool:
+        """Whether the control plane says that it does its work. Raises: CliError: it is away."""
+        response = self._answer("GET", "/readyz")
+        if response.is_success:
+            return True
+        # What is not ready says so itself, in its own form.
+        if response.status_code == 503 and "status" in (_object(response) or {}):  # noqa: PLR2004 - HTTP
+            return False
+        self._checked(response)
+        return False
+
     def effects(
-        self, path: str, body: Mapping[str, Json], *, timeout_s: float = TIMEOUT_S
+        self, path: str, body: Mapping[str, Json], *, timeout_s: float | None = None
     ) -> list[str]:
         """What POST `path` would do, in words, without doing it. Raises: CliError."""
         query = {"dry_run": "true"}
-        sent = self._send("POST", path, json=dict(body), params=query, timeout=timeout_s)
+        sent = self._send(
+            "POST", path, json=dict(body), params=query, timeout=self._wait(timeout_s)
+        )
         answer = self._decoded(sent)
         return [str(effect) for effect in answer.get("effects", [])]
 
-    def post(self, path: str, body: Mapping[str, Json], *, timeout_s: float = TIMEOUT_S) -> Json:
+    def post(self, path: str, body: Mapping[str, Json], *, timeout_s: float | None = None) -> Json:
         """Do it, once: a repeat after a lost answer carries the same idempotency key."""
         headers = {"Idempotency-Key": secrets.token_hex(16)}
-        sent = self._send("POST", path, json=dict(body), headers=headers, timeout=timeout_s)
+        sent = self._send(
+            "POST",
+            path,
+            json=dict(body),
+            headers=headers,
+            timeout=self._wait(timeout_s),
+            num_tries=NUM_TRIES,
+        )
         return self._decoded(sent)
 
-    def check(self, path: str, body: Mapping[str, Json]) -> Json:
-        """The answer to a POST that changes nothing. Raises: CliError."""
-        return self._decoded(self._send("POST", path, json=dict(body)))
-
-    def _send(self, method: str, path: str, **request: Json) -> "httpx.Response":
+    def _wait(self, least_s: float | None) -> "httpx.Timeout":
+        """The usual time to wait for an answer, or a longer one for what takes longer."""
         import httpx
 
-        for attempt in range(1, NUM_TRIES + 1):
+        seconds = max(self._timeout_s, least_s or 0.0)
+        return httpx.Timeout(seconds, connect=min(self._timeout_s, CONNECT_TIMEOUT_S))
+
+    def _send(
+        self, method: str, path: str, *, num_tries: int = 1, **request: Json
+    ) -> "httpx.Response":
+        return self._checked(self._answer(method, path, num_tries=num_tries, **request))
+
+    def _answer(
+        self, method: str, path: str, *, num_tries: int = 1, **request: Json
+    ) -> "httpx.Response":
+        import httpx
+
+        for attempt in range(1, num_tries + 1):
             try:
-                return self._checked(self._http.request(method, path, **request))
+                return self._http.request(method, path, **request)
             except httpx.TransportError as error:
                 # An answer that got lost may be asked for again: a POST by its idempotency key.
-                if attempt == NUM_TRIES or isinstance(error, httpx.ConnectError):
+                if attempt == num_tries or isinstance(error, httpx.ConnectError):
                     raise self._away(error) from error
+            except httpx.DecodingError as error:
+                raise self._other(f"what came is not {error}") from error
         raise AssertionError("the loop returns or raises")
 
     def _away(self, error: Exception) -> CliError:
+        import httpx
+
+        if isinstance(error, httpx.ReadTimeout):
+            return CliError(
+                f"{self.url} takes connections but has not answered in time"
+                f" ({self._timeout_s:g} s unless the command waits longer)",
+                exit_code=Exit.SERVER_AWAY,
+                next_step="check that a Steadyframe control plane listens at that address and look"
+                " into its log; one that is only slow gets more time with --timeout SECONDS or"
+                f" {connection.TIMEOUT_VARIABLE}",
+            )
         return CliError(
             f"no control plane answers at {self.url} ({type(error).__name__}: {error})",
             exit_code=Exit.SERVER_AWAY,
-            next_step="start one with `steadyframe serve`, or say where it is: --url URL or "
-            "STEADYFRAME_URL",
+        )
+
+    def _other(self, what: str) -> CliError:
+        return CliError(
+            f"that is not a Steadyframe server: {self.url} answers, but {what}",
+            exit_code=Exit.SERVER_AWAY,
+            next_step="check host and port of --url or STEADYFRAME_URL, and whether a proxy stands"
+            " in between",
         )
 
     def _checked(self, response: "httpx.Response") -> "httpx.Response":
         if response.is_success:
             return response
+        problem = _problem(response)
+        sentence = problem.get("detail") or problem.get("title")
+        if not isinstance(sentence, str):
+            told = f"{response.status_code} {response.reason_phrase}".strip()
+            raise self._other(f"with {told} and not in our form")
         exit_code = _EXITS.get(response.status_code, Exit.SERVER_FAULT)
-        raise CliError(
-            _problem_text(response),
-            exit_code=exit_code,
-            next_step=_NEXT_STEPS.get(exit_code, ""),
+        if response.status_code == 401:  # noqa: PLR2004 - HTTP
+            raise self._unknown(sentence)
+        facts = {name: problem[name] for name in FACTS if name in problem}
+        raise CliError(sentence, exit_code=exit_code, facts=facts)
+
+    def _unknown(self, sentence: str) -> CliError:
+        if self._token is None:
+            return CliError(
+                f"{self.url} wants a token, and none was found",
+                exit_code=Exit.NOT_AUTHORISED,
+                next_step=connection.no_token_step(),
+            )
+        return CliError(
+            f"{self.url} does not take the token of {self._token.found_in}: {sentence}",
+            exit_code=Exit.NOT_AUTHORISED,
         )
 
     def _decoded(self, response: "httpx.Response") -> Json:
         if not response.content:
             return {}
-        try:
-            return response.json()
-        except ValueError as error:
-            raise CliError(
-                f"{self.url} answered, but not with JSON: is it a control plane?",
-                exit_code=Exit.SERVER_FAULT,
-            ) from error
+        answer = _object(response)
+        if answer is None:
+            raise self._other("not with the JSON of ours")
+        return answer
 
 
-def _problem_text(response: "httpx.Response") -> str:
-    """What a problem document says, or the bare status of an answer that is none."""
+def _object(response: "httpx.Response") -> Mapping[str, Json] | None:
+    """The answer as a JSON object, or None where it is none."""
     try:
-        problem = response.json()
-    except ValueError:
-        problem = None
-    if isinstance(problem, Mapping):
-        detail = problem.get("detail") or problem.get("title")
-        if isinstance(detail, str):
-            return detail
-    return f"the control plane answered {response.status_code} {response.reason_phrase}"
+        answer = response.json()
+    except (ValueError, RecursionError):
+        return None
+    return answer if isinstance(answer, Mapping) else None
+
+
+def _problem(response: "httpx.Response") -> Mapping[str, Json]:
+    """The problem document that a refusal of ours is; empty where it is something else."""
+    if PROBLEM not in response.headers.get("Content-Type", ""):
+        return {}
+    return _object(response) or {}

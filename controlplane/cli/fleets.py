@@ -1,11 +1,12 @@
 """`steadyframe fleet ...`, `stop-the-line` and `lift`: what concerns a whole fleet."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Final
 
 import typer
 
-from controlplane.cli import acting, output
+from controlplane.cli import acting, names, output, upkeep
 from controlplane.cli.acting import Change
 from controlplane.cli.client import Json
 from controlplane.cli.session import Session, action, query
@@ -13,7 +14,10 @@ from controlplane.cli.session import Session, action, query
 app = typer.Typer(help="Adopt fleets, see them, and say how far Steadyframe may act.")
 
 SAMPLE: Final = "sample data"
-FleetName = Annotated[str, typer.Argument(metavar="FLEET", help="Name of the fleet.")]
+MAX_NAMED: Final = 10
+FleetName = Annotated[
+    str, typer.Argument(metavar="FLEET", help="Name of the fleet.", callback=names.named("FLEET"))
+]
 
 
 @query(app, "list")
@@ -41,20 +45,28 @@ def list_fleets(session: Session) -> None:
 
 @query(app, "show")
 def show(session: Session, fleet: FleetName) -> None:
-    """One fleet: mode, promoted variants, and whether the line is stopped."""
+    """One fleet: mode, promoted variants, stop-the-line, and the workers that are held."""
     found = session.client.get(f"/v1/fleets/{fleet}")
+    workers = list(session.client.items(f"/v1/fleets/{fleet}/workers"))
+    now = _now()
+    held = upkeep.by_kind(workers, now=now)
     if session.as_json:
-        output.write_json(found)
+        output.write_json({**found, "held": held})
         return
     output.write_fields(
         f"fleet {found['name']}",
         {
             "mode": mode_of(found),
-            "workers": found.get("num_workers"),
+            "workers": len(workers),
             "promoted": found.get("promoted"),
             "stopped": found.get("stopped_reason"),
+            **{kind: _counted(found_names) for kind, found_names in held.items() if found_names},
         },
     )
+    if found.get("stopped_reason"):
+        output.write_line()
+        output.write_item(f"end the stop-the-line: `steadyframe lift {fleet}`")
+    upkeep.write_notes(workers, fleet=fleet, now=now)
 
 
 @action(app, "adopt")
@@ -99,6 +111,18 @@ def register_line(root: typer.Typer) -> None:
 def mode_of(fleet: Mapping[str, Json]) -> str:
     """How far Steadyframe may act there; of a fleet that is none, that it is a sample."""
     return SAMPLE if fleet.get("is_sample") else str(fleet["mode"])
+
+
+def _counted(held: Sequence[str]) -> str:
+    """How many and which, as far as a person reads names."""
+    more = len(held) - MAX_NAMED
+    return f"{len(held)}: {', '.join(held[:MAX_NAMED])}" + (f" and {more} more" if more > 0 else "")
+
+
+def _now() -> datetime:
+    from controlplane.clock import SystemClock
+
+    return SystemClock().now()
 
 
 def _mode(fleet: str, mode: str) -> Change:

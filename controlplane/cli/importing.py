@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from controlplane.cli import acting, output, sample, session_files
+from controlplane.cli import acting, names, output, sample, session_files
 from controlplane.cli.acting import Change
 from controlplane.cli.client import Json
 from controlplane.cli.exits import CliError, Exit
@@ -25,9 +25,24 @@ PATH: Final = "/v1/imports/sessions"
 # Fifty thousand rows take the control plane some seconds, and it may have other things to do.
 TIMEOUT_S: Final = 300.0
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="CSV in UTF-8, also gzip, or Parquet.")]
-IntoFleet = Annotated[str, typer.Option("--fleet", help="The fleet that they were of.")]
-IntoSample = Annotated[str, typer.Option("--fleet", help="Name of the fleet of sample data.")]
+File = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="CSV in UTF-8, also gzip, or Parquet.",
+        callback=names.path("FILE"),
+    ),
+]
+IntoFleet = Annotated[
+    str,
+    typer.Option("--fleet", help="The fleet that they were of.", callback=names.named("--fleet")),
+]
+IntoSample = Annotated[
+    str,
+    typer.Option(
+        "--fleet", help="Name of the fleet of sample data.", callback=names.named("--fleet")
+    ),
+]
 
 
 @action(app, "sessions")

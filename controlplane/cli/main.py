@@ -9,17 +9,19 @@ from controlplane.cli import (
     canaries,
     fleets,
     importing,
-    output,
     policies,
     reports,
     running,
+    shell,
     status,
     tokens,
     workers,
 )
-from controlplane.cli.exits import Exit
+from controlplane.cli.exits import CliError, Exit
+from controlplane.cli.session import AsJson, Timeout, TokenFile, Url
 
 app = typer.Typer(
+    cls=shell.Shell,
     help="Operations control plane for fleets that serve real-time generated video.",
     no_args_is_help=True,
     add_completion=False,
@@ -50,25 +52,30 @@ def _print_version(is_wanted: bool) -> None:  # noqa: FBT001 - the form typer ca
 
 @app.callback()
 def root(
+    context: typer.Context,
     *,
     _version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show it.")
     ] = False,
+    url: Url = None,
+    token_file: TokenFile = None,
+    timeout: Timeout = None,
+    as_json: AsJson = False,
 ) -> None:
     """Operations control plane for fleets that serve real-time generated video."""
+    del as_json  # every command takes it
+    is_local = context.invoked_subcommand in running.LOCAL
+    if is_local and (url or token_file or timeout):
+        raise CliError(
+            f"{context.invoked_subcommand} asks no control plane: it takes no --url, --token-file"
+            " or --timeout",
+            exit_code=Exit.USAGE,
+        )
 
 
 def main() -> None:
     """Run the command line and exit with its documented code."""
-    try:
-        app()
-    except BrokenPipeError:
-        # `steadyframe ... | head`: the reader has enough, which is no error of ours.
-        sys.stderr.close()
-        sys.exit(int(Exit.OK))
-    except KeyboardInterrupt:
-        output.say("interrupted")
-        sys.exit(int(Exit.INTERRUPTED))
+    shell.run(app)
 
 
 if __name__ == "__main__":

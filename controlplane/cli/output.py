@@ -1,23 +1,30 @@
 """What a command shows: JSON alone on stdout for scripts, narrow tables for a person at 3 a.m.
 
-Everything that is not the answer (effects, questions, errors) goes to stderr.
+Everything that is not the answer (effects, questions, errors) goes to stderr. Whatever the text is
+and whoever wrote it, no control character of it reaches the terminal.
 """
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from controlplane.cli import plain
 from controlplane.cli.exits import CliError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 # What the tables are laid out for where the width is not known: a log, a pipe, a narrow console.
 WIDTH: Final = 80
+# Prose in longer lines is hard to read, however wide the terminal is.
+MAX_WIDTH: Final = 100
 MISSING: Final = "-"
+MIB: Final = 1024 * 1024
 
 _STYLES: Final = {
     "passing": "green",
@@ -51,34 +58,58 @@ def console(*, is_error: bool = False) -> "Console":
     )
 
 
+def width_of(stream: TextIO) -> int:
+    """Columns for prose on `stream`."""
+    if not stream.isatty():
+        return WIDTH
+    return max(20, min(MAX_WIDTH, shutil.get_terminal_size(fallback=(WIDTH, 24)).columns))
+
+
 def say(text: str) -> None:
-    """One line for the person, on stderr."""
-    sys.stderr.write(f"{text}\n")
+    """Lines for the person, on stderr."""
+    sys.stderr.write(f"{plain.lines(text)}\n")
+
+
+def say_wrapped(text: str, *, first: str = "", rest: str = "") -> None:
+    """A sentence for the person, on stderr, within the terminal's width."""
+    width = width_of(sys.stderr)
+    sys.stderr.write(plain.wrapped(text, width=width, first=first, rest=rest) + "\n")
+
+
+def write_line(text: str = "", *, style: str | None = None) -> None:
+    """A line of the answer, on stdout; it goes over several where the terminal is narrow."""
+    from rich.text import Text
+
+    console().print(Text(plain.lines(text), style=style or ""))
+
+
+def write_item(text: str, *, mark: str = "  - ") -> None:
+    """One of several sentences of the answer, on stdout."""
+    width = width_of(sys.stdout)
+    sys.stdout.write(plain.wrapped(text, width=width, first=mark, rest=" " * len(mark)) + "\n")
 
 
 def write_json(answer: object) -> None:
     """`answer` as the only thing on stdout."""
-    sys.stdout.write(json.dumps(answer, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+    text = json.dumps(answer, indent=2, sort_keys=True, ensure_ascii=False)
+    sys.stdout.write(plain.json_text(text) + "\n")
 
 
 def write_text(text: str) -> None:
-    """`text` on stdout, line ends and all."""
-    sys.stdout.write(text)
+    """`text` on stdout with the line ends that it has."""
+    sys.stdout.write("\r\n".join(plain.lines(line) for line in text.split("\r\n")))
 
 
 def write_error(error: CliError, *, as_json: bool) -> None:
     """What went wrong and what to do next; on stdout too where a script reads JSON."""
+    message = plain.shortened(str(error))
     if as_json:
-        write_json(
-            {
-                "error": str(error),
-                "exit_code": int(error.exit_code),
-                "next_step": error.next_step,
-            }
-        )
-    say(f"error: {error}")
-    if error.next_step:
-        say(f"next: {error.next_step}")
+        told = {"error": message, "code": int(error.exit_code), "next_step": error.next_step}
+        write_json({**error.facts, **({"detail": error.detail} if error.detail else {}), **told})
+    say_wrapped(message, first="error: ", rest="  ")
+    if error.detail:
+        say(error.detail)
+    say_wrapped(error.next_step, first="next: ", rest="  ")
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
@@ -88,7 +119,7 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
 
     cells = [[cell(value) for value in row] for row in rows]
     if not cells:
-        console().print(empty)
+        write_line(empty)
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     for column in columns:
@@ -99,16 +130,29 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
 
 
 def write_fields(title: str, fields: Mapping[str, object]) -> None:
-    """A heading and one line for each field, the names in one column."""
-    out = console()
-    out.print(title, style="bold", markup=False)
-    width = max((len(name) for name in fields), default=0)
+    """A heading and one line for each field, names in one column and values in another."""
+    from rich.table import Table
+
+    write_line(title, style="bold")
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in fields.items():
-        out.print(f"  {name:<{width}}  {styled(cell(value))}")
+        table.add_row(f"  {name}", styled(cell(value)))
+    console().print(table)
 
 
 def cell(value: object) -> str:
-    """A value as a person reads it."""
+    """A value as a person reads it, on one line."""
+    return plain.shown(_worded(value))
+
+
+def size(num_bytes: object) -> str:
+    """A number of bytes in MiB."""
+    return f"{num_bytes / MIB:.1f} MiB" if isinstance(num_bytes, int | float) else MISSING
+
+
+def _worded(value: object) -> str:
     match value:
         case None | "":
             return MISSING
@@ -117,20 +161,19 @@ def cell(value: object) -> str:
         case float():
             return f"{value:.2f}"
         case Mapping():
-            pairs = (f"{name}={cell(part)}" for name, part in sorted(value.items()))
+            pairs = (f"{name}={_worded(part)}" for name, part in sorted(value.items()))
             return ", ".join(pairs) or MISSING
         case list() | tuple():
-            return ", ".join(cell(part) for part in value) or MISSING
+            return ", ".join(_worded(part) for part in value) or MISSING
         case _:
             return str(value)
 
 
-def styled(text: str) -> str:
-    """`text` with the colour of its word, safe as console markup."""
-    from rich.markup import escape
+def styled(text: str) -> "Text":
+    """`text` in the colour of its word; never read as markup."""
+    from rich.text import Text
 
-    style = _STYLES.get(text)
-    return f"[{style}]{escape(text)}[/]" if style else escape(text)
+    return Text(plain.shown(text), style=_STYLES.get(text, ""))
 
 
 def time_of(value: Any) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from controlplane.cli import output
+from controlplane.cli import names, output
 from controlplane.cli.client import Json
 from controlplane.cli.exits import CliError, Exit
 from controlplane.cli.fleets import SAMPLE
@@ -16,18 +16,35 @@ app = typer.Typer(help="How the fleets did.")
 
 STDOUT: Final = "-"
 
-OfFleet = Annotated[str | None, typer.Option("--fleet", help="Only this fleet.")]
+OfFleet = Annotated[
+    str | None, typer.Option("--fleet", help="Only this fleet.", callback=names.named("--fleet"))
+]
 Anchor = Annotated[
     str | None,
     typer.Option(
-        "--anchor", metavar="DATE", help="Weeks counted from this day, such as 2026-10-08."
+        "--anchor",
+        metavar="DATE",
+        help="Weeks counted from this day, such as 2026-10-08.",
+        callback=names.day("--anchor"),
     ),
 ]
 Since = Annotated[
-    str | None, typer.Option("--from", metavar="DATE", help="First week: the one of this day.")
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="DATE",
+        help="First week: the one of this day.",
+        callback=names.day("--from"),
+    ),
 ]
 Until = Annotated[
-    str | None, typer.Option("--to", metavar="DATE", help="Last week: the one of this day.")
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="DATE",
+        help="Last week: the one of this day.",
+        callback=names.day("--to"),
+    ),
 ]
 CsvFile = Annotated[
     str | None, typer.Option("--csv", metavar="FILE", help="Write CSV there; -: to stdout.")
@@ -59,10 +76,15 @@ def weekly(
         output.write_json(report)
         return
     if not report["items"]:
-        output.console().print("no session has ended yet")
+        output.write_line("no session has ended yet")
         return
     for name in sorted({total["fleet"] for total in report["items"]}):
         _write_fleet(name, report)
+    if any(row["is_mixed"] for row in report["items"]):
+        output.say(
+            "\nmixed: sessions that changed variant while they ran, by the one they began with;"
+            "\nthey speak for no variant alone, so they are counted apart from the others"
+        )
     output.say(
         "\nslow: 24.0 fps or less, very slow: 23.5 or less, of the sessions that streamed a second;"
         "\nfailed: of all sessions, so it is not added to them; in brackets: 95 % intervals"
@@ -73,13 +95,13 @@ def _write_fleet(name: str, report: Mapping[str, Json]) -> None:
     rows = [row for row in report["items"] if row["fleet"] == name]
     totals = [total for total in report["totals"] if total["fleet"] == name]
     mark = f" ({SAMPLE})" if rows[0].get("is_sample") else ""
-    output.console().print(f"\nfleet {name}{mark}", style="bold", markup=False)
+    output.write_line(f"\nfleet {name}{mark}", style="bold")
     output.write_table(
         ("week", "sessions", "slow", "very slow", "failed"),
         [(total["week"], total["num_sessions"], *_rates(total)) for total in totals],
         empty="  only synthetic sessions",
     )
-    output.console().print()
+    output.write_line()
     output.write_table(
         ("week", "hardware", "ran", "sessions", "slow", "v. slow", "failed"),
         [
@@ -117,6 +139,8 @@ def _ran(row: Mapping[str, Json]) -> str:
     ran = next(iter(flags.values())) if len(flags) == 1 else output.cell(flags)
     kinds = ("mixed", "synthetic", "imported")
     told = [kind for kind in kinds if row[f"is_{kind}"]]
+    # Which they changed to is known of each session, not of the counts.
+    ran = f"from {ran}" if row["is_mixed"] else ran
     return f"{ran} ({', '.join(told)})" if told else ran
 
 
@@ -128,6 +152,10 @@ def _write_csv(text: str, file: str) -> None:
         # newline="": the rows end as RFC 4180 has it, whatever the machine.
         with Path(file).open("w", newline="", encoding="utf-8") as out:
             out.write(text)
-    except OSError as error:
-        raise CliError(f"cannot write {file}: {error}", exit_code=Exit.USAGE) from None
+    except (OSError, ValueError) as error:  # ValueError: NUL in the path
+        raise CliError(
+            f"cannot write {file}: {error}",
+            exit_code=Exit.USAGE,
+            next_step="name a file that you may write, or - for stdout",
+        ) from None
     output.say(f"written to {file}")

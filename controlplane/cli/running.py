@@ -1,24 +1,39 @@
 """`steadyframe serve` and `demo`: the two commands that start processes."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
+from controlplane.cli import names
 from controlplane.cli.exits import CliError, Exit
-from controlplane.cli.session import AsJson, reporting_errors
+from controlplane.cli.session import AsJson, interruptible
 
-Host = Annotated[str | None, typer.Option("--host", help="Address to listen on.")]
+Host = Annotated[
+    str | None, typer.Option("--host", help="Address to listen on.", callback=names.host)
+]
 Port = Annotated[
     int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0: any.")
 ]
 StateDir = Annotated[
-    Path | None, typer.Option("--state-dir", help="Folder of the database and the admin token.")
+    Path | None,
+    typer.Option(
+        "--state-dir",
+        help="Folder of the database and the admin token.",
+        callback=names.path("--state-dir"),
+    ),
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")]
 SummaryFile = Annotated[
-    Path | None, typer.Option("--summary", help="Write the summary there, as JSON.")
+    Path | None,
+    typer.Option(
+        "--summary",
+        help="Write the summary there, as JSON.",
+        callback=names.path("--summary"),
+    ),
 ]
+
+LOCAL: Final = ("serve", "demo")
 
 
 def register(root: typer.Typer) -> None:
@@ -29,7 +44,7 @@ def register(root: typer.Typer) -> None:
 
 def serve(*, host: Host = None, port: Port = None, state_dir: StateDir = None) -> None:
     """Run the control plane until SIGTERM; every setting is also a STEADYFRAME_ variable."""
-    with reporting_errors(as_json=False):
+    with interruptible():
         given = {"host": host, "port": port, "state_dir": state_dir}
         settings = _settings({name: value for name, value in given.items() if value is not None})
         from controlplane import app
@@ -47,13 +62,20 @@ def serve(*, host: Host = None, port: Port = None, state_dir: StateDir = None) -
             ) from None
 
 
-def demo(*, keep: Keep = False, as_json: AsJson = False, summary: SummaryFile = None) -> None:
+def demo(
+    context: typer.Context,
+    *,
+    keep: Keep = False,
+    as_json: AsJson = False,
+    summary: SummaryFile = None,
+) -> None:
     """Show the main job with real workers on this machine, then end; under 3 minutes."""
-    with reporting_errors(as_json=as_json):
+    with interruptible():
         _need("worker", "torch")
         from controlplane.cli.demo import command
 
-        exit_code = command.play(is_kept=keep, as_json=as_json, summary_file=summary)
+        is_script = as_json or bool(context.find_root().params.get("as_json"))
+        exit_code = command.play(is_kept=keep, as_json=is_script, summary_file=summary)
     raise typer.Exit(int(exit_code))
 
 

@@ -1,4 +1,4 @@
-"""What every command shares: the options `--url`, `--token-file`, `--json` and one error path.
+"""What every command shares: `--url`, `--token-file`, `--timeout`, `--json` and one session.
 
 `query` registers a command that only reads, `action` one that changes something. Both give the
 function a `Session` in place of its first parameter.
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Concatenate, Final, ParamSpec, get_type_hints
 
 import typer
 
-from controlplane.cli import connection, output
+from controlplane.cli import connection, names, near
 from controlplane.cli.client import Client
 from controlplane.cli.exits import CliError, Exit
 
@@ -31,6 +31,18 @@ TokenFile = Annotated[
     typer.Option(
         "--token-file",
         help="File with the token, mode 0600 (STEADYFRAME_TOKEN holds the token itself).",
+        callback=names.path("--token-file"),
+        show_default=False,
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0.1,
+        max=connection.MAX_TIMEOUT_S,
+        help="To wait for an answer; 10 unless said (STEADYFRAME_TIMEOUT_S).",
         show_default=False,
     ),
 ]
@@ -41,7 +53,12 @@ ReasonText = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
 
-_QUERY_OPTIONS: Final[dict[str, Any]] = {"url": Url, "token_file": TokenFile, "as_json": AsJson}
+_QUERY_OPTIONS: Final[dict[str, Any]] = {
+    "url": Url,
+    "token_file": TokenFile,
+    "timeout": Timeout,
+    "as_json": AsJson,
+}
 _ACTION_OPTIONS: Final[dict[str, Any]] = {"reason": ReasonText, "yes": Yes, **_QUERY_OPTIONS}
 _DEFAULTS: Final[dict[str, object]] = {"yes": False, "as_json": False}
 
@@ -71,16 +88,25 @@ def action(
 
 
 @contextmanager
-def reporting_errors(*, as_json: bool) -> Iterator[None]:
-    """Turn a `CliError` into its sentence and its exit code: no traceback for what is expected."""
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is how a command ends, not a fault. Raises: CliError."""
     try:
         yield
-    except CliError as error:
-        output.write_error(error, as_json=as_json)
-        raise typer.Exit(int(error.exit_code)) from None
     except KeyboardInterrupt:
-        output.say("interrupted")
-        raise typer.Exit(int(Exit.INTERRUPTED)) from None
+        raise CliError("interrupted", exit_code=Exit.INTERRUPTED) from None
+
+
+@contextmanager
+def _understanding(url: str) -> Iterator[None]:
+    """An answer without what every version of ours has is no fault of the person who asks."""
+    try:
+        yield
+    except KeyError as error:
+        raise CliError(
+            f"the answer of {url} lacks {error}",
+            exit_code=Exit.SERVER_FAULT,
+            next_step="check that server and command are of the same version",
+        ) from error
 
 
 def _register(
@@ -89,11 +115,17 @@ def _register(
     def decorate(function: Callable[Concatenate[Session, P], None]) -> Callable[..., None]:
         @functools.wraps(function)
         def command(context: typer.Context, **arguments: Any) -> None:
-            given = {option: arguments.pop(option) for option in options}
-            with reporting_errors(as_json=given["as_json"]):
-                session = _opened(given, transport=context.find_root().obj)
+            root = context.find_root()
+            # Said before the command, as `steadyframe --json status`, it means the same.
+            given = {name: arguments.pop(name) or root.params.get(name) for name in options}
+            with interruptible():
+                session = _opened(given, transport=root.obj)
                 try:
-                    function(session, **arguments)  # type: ignore[call-arg]  # built from its signature
+                    with (
+                        _understanding(session.client.url),
+                        near.naming(session.client, fleet=arguments.get("fleet")),
+                    ):
+                        function(session, **arguments)  # type: ignore[call-arg]  # built from its signature
                 finally:
                     session.client.close()
 
@@ -116,13 +148,14 @@ def _opened(given: dict[str, Any], *, transport: Any) -> Session:
     client = Client(
         connection.url(given["url"]),
         token=connection.token(given["token_file"]),
+        timeout_s=connection.timeout_s(given["timeout"]),
         transport=transport,
     )
     return Session(
         client=client,
-        as_json=given["as_json"],
-        reason=given.get("reason"),
-        is_confirmed=given.get("yes", False),
+        as_json=bool(given["as_json"]),
+        reason=names.reason(given.get("reason")),
+        is_confirmed=bool(given.get("yes")),
     )
 
 

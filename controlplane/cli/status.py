@@ -10,13 +10,13 @@ import typer
 
 from controlplane.cli import fleets, output, workers
 from controlplane.cli.client import Client, Json
-from controlplane.cli.exits import CliError, Exit
+from controlplane.cli.exits import Exit
 from controlplane.cli.session import Session, query
 
 # The control plane gives up a worker's sessions after as long.
 SILENT_AFTER: Final = timedelta(minutes=2)
 _OVER: Final = frozenset({"promoted", "rolled_back", "cancelled"})
-_CALM: Final = frozenset({"as wanted", "changing", "in a canary", "cordoned"})
+_CALM: Final = frozenset({"as wanted", "changing", "in a canary", "cordoned", "pinned"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def look(client: Client) -> Status:
     live = [one for one in client.items("/v1/canaries") if one["phase"] not in _OVER]
     return Status(
         url=client.url,
-        is_ready=_is_ready(client),
+        is_ready=client.is_ready(),
         fleets=found,
         workers={
             fleet["name"]: list(client.items(f"/v1/fleets/{fleet['name']}/workers"))
@@ -87,17 +87,7 @@ def state_of(worker: Mapping[str, Json], *, now: datetime) -> str:
     seen = worker.get("last_seen_at")
     if isinstance(seen, str) and now - datetime.fromisoformat(seen) > SILENT_AFTER:
         return "silent"
-    return workers.state_of(worker)
-
-
-def _is_ready(client: Client) -> bool:
-    try:
-        client.get("/readyz")
-    except CliError as error:
-        if error.exit_code is not Exit.SERVER_FAULT:
-            raise
-        return False
-    return True
+    return workers.state_of(worker, now=now)
 
 
 def _as_json(found: Status, needs: Sequence[str], *, now: datetime) -> Mapping[str, Json]:
@@ -119,7 +109,7 @@ def _states(found: Status, fleet: Mapping[str, Json], *, now: datetime) -> Count
 def _write(found: Status, needs: Sequence[str], *, now: datetime) -> None:
     ready = "ready" if found.is_ready else "not ready"
     output.write_fields(f"control plane {ready}", {"address": found.url})
-    output.console().print()
+    output.write_line()
     output.write_table(
         ("fleet", "mode", "workers", "promoted"),
         [
@@ -128,7 +118,7 @@ def _write(found: Status, needs: Sequence[str], *, now: datetime) -> None:
         ],
         empty="no fleet yet: `steadyframe fleet adopt NAME --reason ...`",
     )
-    output.console().print()
+    output.write_line()
     output.write_table(
         ("canary", "fleet", "phase", "verdict", "reason"),
         [
@@ -143,11 +133,11 @@ def _write(found: Status, needs: Sequence[str], *, now: datetime) -> None:
         ],
         empty="no canary runs",
     )
-    output.console().print()
+    output.write_line()
     for need in needs:
-        output.console().print(f"needs a person: {need}", markup=False)
+        output.write_item(need, mark="needs a person: ")
     if not needs:
-        output.console().print("nothing needs a person")
+        output.write_line("nothing needs a person")
 
 
 def _told(found: Status, fleet: Mapping[str, Json], now: datetime) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from controlplane.cli import acting, output
+from controlplane.cli import acting, names, output
 from controlplane.cli.acting import Change
 from controlplane.cli.exits import CliError, Exit
 from controlplane.cli.session import Session, action
@@ -34,9 +34,18 @@ def create(
     session: Session,
     role: Annotated[Role, typer.Argument(help="What it may do.")],
     *,
-    fleet: Annotated[str | None, typer.Option("--fleet", help="Only in this fleet.")] = None,
-    worker: Annotated[str | None, typer.Option("--worker", help="For this worker.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="New file for it, mode 0600.")] = None,
+    fleet: Annotated[
+        str | None,
+        typer.Option("--fleet", help="Only in this fleet.", callback=names.named("--fleet")),
+    ] = None,
+    worker: Annotated[
+        str | None,
+        typer.Option("--worker", help="For this worker.", callback=names.named("--worker")),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="New file for it, mode 0600.", callback=names.path("--out")),
+    ] = None,
 ) -> None:
     """Make a token. It is shown once and stored only as a hash."""
     body = {"role": role.value, "fleet": fleet, "worker": worker}
@@ -52,7 +61,7 @@ def create(
     if session.as_json:
         output.write_json(answer)
     else:
-        output.console().print(answer["token"] or f"written to {out}", markup=False, soft_wrap=True)
+        output.write_text((answer["token"] or f"written to {out}") + "\n")
 
 
 def write_secret(path: Path, text: str) -> None:
@@ -60,6 +69,10 @@ def write_secret(path: Path, text: str) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise CliError(f"cannot write {path}: {error}", exit_code=Exit.USAGE) from None
+        raise CliError(
+            f"cannot write {path}: {error}",
+            exit_code=Exit.USAGE,
+            next_step="name a new file in a folder that is there",
+        ) from None
     with os.fdopen(descriptor, "w") as file:
         file.write(text + "\n")

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from controlplane.cli import output
+from controlplane.cli import output, plain
 from controlplane.cli.client import Client, Json
 from controlplane.cli.exits import CliError, Exit
 
@@ -51,14 +51,14 @@ def follow(client: Client, name: str, *, patience_s: float, show: Show, wait: Wa
         found = _patient(client, name, patience_s=patience_s, wait=wait)
 
 
-def plain() -> Show:
+def by_lines() -> Show:
     """Shows a line for each thing that has changed: for logs and pipes."""
     before: list[str] = []
 
     def show(found: Mapping[str, Json]) -> None:
         for line in lines(found):
             if line not in before:
-                output.console().print(line, markup=False, soft_wrap=True)
+                output.write_text(f"{plain.shown(line)}\n")
         before[:] = lines(found)
 
     return show
@@ -80,10 +80,13 @@ def picture(found: Mapping[str, Json]) -> "RenderableType":
 
     canary = _canary(found)
     head = Text.assemble(
-        (str(canary["name"]), "bold"),
-        f"  {canary['flag']}: {canary.get('baseline')} -> {canary['variant']}"
-        f"  fleet {canary['fleet']}\n",
-        Text.from_markup(output.styled(str(canary["phase"]))),
+        (output.cell(canary["name"]), "bold"),
+        output.cell(
+            f"  {canary['flag']}: {canary.get('baseline')} -> {canary['variant']}"
+            f"  fleet {canary['fleet']}"
+        ),
+        "\n",
+        output.styled(str(canary["phase"])),
         f"  {_step(found)}\n{output.cell(canary['reason'])}\n",
     )
     gates = Table(box=None, pad_edge=False)
@@ -101,7 +104,7 @@ def watch(client: Client, name: str, *, patience_s: float, is_silent: bool) -> E
     if is_silent:
         return follow(client, name, patience_s=patience_s, show=_nothing, wait=pause.wait)
     if not sys.stdout.isatty():
-        return follow(client, name, patience_s=patience_s, show=plain(), wait=pause.wait)
+        return follow(client, name, patience_s=patience_s, show=by_lines(), wait=pause.wait)
     from rich.live import Live
 
     with Live(console=output.console(), auto_refresh=False) as live:

@@ -4,11 +4,12 @@ A worker is named by its fleet and its own name, as in every route and log.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Final
 
 import typer
 
-from controlplane.cli import acting, output
+from controlplane.cli import acting, names, output, upkeep
 from controlplane.cli.acting import Change
 from controlplane.cli.client import Json
 from controlplane.cli.fleets import FleetName
@@ -16,9 +17,17 @@ from controlplane.cli.session import Session, action, query
 
 app = typer.Typer(help="See workers, and why each runs what it runs.")
 
-WorkerName = Annotated[str, typer.Argument(metavar="WORKER", help="Name of the worker.")]
-FlagName = Annotated[str, typer.Argument(metavar="FLAG", help="Name of the flag.")]
-VariantName = Annotated[str, typer.Argument(metavar="VARIANT", help="Value of the flag.")]
+WorkerName = Annotated[
+    str,
+    typer.Argument(metavar="WORKER", help="Name of the worker.", callback=names.named("WORKER")),
+]
+FlagName = Annotated[
+    str, typer.Argument(metavar="FLAG", help="Name of the flag.", callback=names.named("FLAG"))
+]
+VariantName = Annotated[
+    str,
+    typer.Argument(metavar="VARIANT", help="Value of the flag.", callback=names.named("VARIANT")),
+]
 SECONDS_AN_HOUR: Final = 3600
 
 
@@ -29,6 +38,7 @@ def list_workers(session: Session, fleet: FleetName) -> None:
     if session.as_json:
         output.write_json(workers)
         return
+    now = _now()
     output.write_table(
         ("worker", "hardware", "flags", "gen", "state", "seen"),
         [
@@ -37,13 +47,14 @@ def list_workers(session: Session, fleet: FleetName) -> None:
                 worker["hardware"],
                 worker.get("effective_flags"),
                 worker.get("effective_generation"),
-                state_of(worker),
+                state_of(worker, now=now),
                 output.time_of(worker.get("last_seen_at"))[11:],
             )
             for worker in workers
         ],
         empty=f"no worker has registered in fleet {fleet}",
     )
+    upkeep.write_notes(workers, fleet=fleet, now=now)
 
 
 @query(app, "show")
@@ -53,10 +64,11 @@ def show(session: Session, fleet: FleetName, worker: WorkerName) -> None:
     if session.as_json:
         output.write_json(found)
         return
+    now = _now()
     output.write_fields(
         f"worker {fleet}/{found['name']}",
         {
-            "state": state_of(found),
+            "state": state_of(found, now=now),
             "hardware": found.get("hardware"),
             "stack": found.get("stack"),
             "incarnation": found.get("incarnation"),
@@ -65,26 +77,34 @@ def show(session: Session, fleet: FleetName, worker: WorkerName) -> None:
             "effective": found.get("effective_flags"),
             "generation": f"{found.get('effective_generation')} of "
             f"{found.get('desired_generation')} wanted",
-            "retained": found.get("flag_bytes"),
-            "pins": [_pin_text(pin) for pin in found.get("pins", [])],
+            "retained": _retained(found.get("flag_bytes")),
+            "breaker": upkeep.trip_text(found["trip"]) if found.get("trip") else "closed",
+            "pins": [upkeep.pin_text(pin) for pin in upkeep.pins_of(found, now=now)],
             "last seen": output.time_of(found.get("last_seen_at")),
             "last record": output.time_of(found.get("last_record_at")),
         },
     )
+    upkeep.write_notes([found], fleet=fleet, now=now)
 
 
 @query(app, "explain")
 def explain(session: Session, fleet: FleetName, worker: WorkerName) -> None:
-    """For each flag: the variant wanted, the layer that won, and its reason."""
+    """For each flag: the variant wanted, the layer that won, its reason, and what ends it."""
     found = session.client.get(f"/v1/fleets/{fleet}/workers/{worker}/explain")
     if session.as_json:
         output.write_json(found)
         return
+    seen = session.client.get(f"/v1/fleets/{fleet}/workers/{worker}")
     for reason in found.get("reasons", []):
         output.write_fields(
             f"{reason['flag']} = {reason['variant']}",
             {"decided by": reason["layer"], "because": reason["reason"]},
         )
+    for step in dict.fromkeys(_step(reason, fleet) for reason in found.get("reasons", [])):
+        if step:
+            output.write_line()
+            output.write_item(step)
+    upkeep.write_notes([seen], fleet=fleet, now=_now())
 
 
 @action(app, "restore")
@@ -144,22 +164,32 @@ def register_pins(root: typer.Typer) -> None:
         acting.make_and_tell(session, Change(title=title, path=path, body={"flag": flag}))
 
 
-def state_of(worker: Mapping[str, Json]) -> str:
+def state_of(worker: Mapping[str, Json], *, now: datetime) -> str:
     """The most pressing thing about a worker, in a word or three."""
-    if worker.get("is_quarantined"):
-        return "quarantined"
-    if worker.get("is_break_glass"):
-        return "break-glass"
-    if trip := worker.get("trip"):
-        return f"tripped: {trip.get('reason')}"
-    if worker.get("is_cordoned"):
-        return "cordoned"
+    if kinds := upkeep.kinds_of(worker, now=now):
+        return f"tripped: {worker['trip'].get('reason')}" if kinds[0] == "tripped" else kinds[0]
     if worker["effective_generation"] < worker["desired_generation"]:
         return "changing"
     # Sessions draw their arm on the worker, so that it runs what its fleet does not.
     return "as wanted" if worker.get("is_effective") else "in a canary"
 
 
-def _pin_text(pin: Mapping[str, Json]) -> str:
-    until = output.time_of(pin.get("expires_at"))
-    return f"{pin['flag']}={pin['variant']} until {until} ({pin.get('reason')})"
+def _step(reason: Mapping[str, Json], fleet: str) -> str:
+    """What ends the layer, if it is the fleet's; the worker's own are told with its notes."""
+    match reason["layer"]:
+        case "stop_the_line":
+            return f"end the stop-the-line: `steadyframe lift {fleet}`"
+        case "observed":
+            return f"let Steadyframe flip workers: `steadyframe fleet enforce {fleet}`"
+        case _:
+            return ""
+
+
+def _retained(flag_bytes: Mapping[str, Json] | None) -> Mapping[str, str]:
+    return {flag: output.size(kept) for flag, kept in (flag_bytes or {}).items()}
+
+
+def _now() -> datetime:
+    from controlplane.clock import SystemClock
+
+    return SystemClock().now()

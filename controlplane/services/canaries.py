@@ -8,6 +8,7 @@ from controlplane.domain import canary as canary_domain
 from controlplane.domain import judge
 from controlplane.domain.canary import Canary, Phase
 from controlplane.domain.errors import ConflictError
+from controlplane.domain.ledger import DisqualifiedError
 from controlplane.domain.observation import RequestKind
 from controlplane.services import inputs, observations, policies, starting
 from controlplane.services.change import Act, Change
@@ -29,6 +30,7 @@ class Wanted:
     variant: str
     policy: str
     hardware: str | None = None
+    may_repeat: bool = False  # even where the variant is disqualified: for admins
 
 
 def start(conn: Connection, wanted: Wanted, *, act: Act) -> Change:
@@ -38,6 +40,7 @@ def start(conn: Connection, wanted: Wanted, *, act: Act) -> Change:
         NotFoundError: no such fleet, flag or policy.
         InvalidValueError: a variant, policy or hardware that does not fit; says which do.
         ConflictError: the fleet is not in a state to run it; says what to do.
+        DisqualifiedError: the variant failed there, and who asks may not repeat it.
     """
     found = starting.checked(
         conn,
@@ -47,6 +50,8 @@ def start(conn: Connection, wanted: Wanted, *, act: Act) -> Change:
         hardware=wanted.hardware,
         now=act.now,
     )
+    if found.barred_by and not wanted.may_repeat:
+        raise DisqualifiedError(found.barred_by)
     policy = starting.policy_for(conn, wanted.policy, flag=found.flag)
     number = canary_store.next_number(conn, flag=found.flag.name)
     canary = _pending(
@@ -58,7 +63,10 @@ def start(conn: Connection, wanted: Wanted, *, act: Act) -> Change:
     canary_domain.check_invariants(canary)
     canary_store.insert(conn, canary)
     _audit(conn, canary, "canary.asked_for", act=act)
-    return Change(subject=summary(canary), effects=starting.effects(found, policy, canary.name))
+    return Change(
+        subject={**summary(canary), "ahead": found.ahead},
+        effects=starting.effects(found, policy, canary.name),
+    )
 
 
 def ask(conn: Connection, name: str, kind: RequestKind, *, act: Act) -> Change:
@@ -83,7 +91,7 @@ def ask(conn: Connection, name: str, kind: RequestKind, *, act: Act) -> Change:
     )
     _audit(conn, canary, f"canary.{kind}_asked_for", act=act)
     subject = {"id": request_id, "canary": canary.name, "kind": kind, "phase": canary.phase}
-    return Change(subject=subject, effects=(_meaning(canary, kind),))
+    return Change(subject=subject, effects=(_meaning(canary, kind), *_next(conn, canary, kind)))
 
 
 def list_page(
@@ -207,6 +215,7 @@ def _pending(found: Start, *, name: str, policy_digest: str, act: Act) -> Canary
         num_lease_lapses=0,
         reason=f"asked for by {act.actor}: {act.reason}",
         version=1,
+        attempt=found.attempt,
     )
 
 
@@ -216,6 +225,8 @@ def _meaning(canary: Canary, kind: RequestKind) -> str:
             return f"{canary.name} is held: its workers leave the variant, its bake is kept"
         case RequestKind.RESUME:
             return f"{canary.name} goes on with its step, or its preflight, if it is held"
+        case RequestKind.ABORT if canary.phase is Phase.PENDING:
+            return f"{canary.name} is cancelled before it began: no worker has run its variant"
         case RequestKind.ABORT:
             return f"{canary.name} ends: its workers go back to {canary.baseline} for good"
         case RequestKind.PROMOTE:
@@ -223,6 +234,22 @@ def _meaning(canary: Canary, kind: RequestKind) -> str:
                 f"{canary.name} is promoted without the rest of its bake if every gate passes;"
                 " no gate is overruled"
             )
+
+
+def _next(conn: Connection, canary: Canary, kind: RequestKind) -> tuple[str, ...]:
+    """Who has waited for this one to be over, if it will be."""
+    if kind not in (RequestKind.ABORT, RequestKind.PROMOTE) or canary.phase is Phase.PENDING:
+        return ()
+    stratum = (canary.fleet, canary.hardware)
+    waiting = [
+        one.name
+        for one in canary_store.live(conn)
+        if (one.fleet, one.hardware) == stratum and one.phase is Phase.PENDING
+    ]
+    if not waiting:
+        return ()
+    behind = f"; {', '.join(waiting[1:])} after it" if waiting[1:] else ""
+    return (f"{waiting[0]} has waited for it and begins once {canary.name} is over{behind}",)
 
 
 def _audit(conn: Connection, canary: Canary, action: str, *, act: Act) -> None:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from controlplane.domain import flag as flags
+from controlplane.domain.desired import Layer
 from controlplane.domain.errors import ConflictError, NotFoundError
 from controlplane.domain.flag import Flag
 from controlplane.domain.fleet import Pin, Worker
-from controlplane.services import effects, workers
+from controlplane.services import desired_states, effects, workers
 from controlplane.services.change import Act, Change
 from controlplane.store import audit as audit_store
 from controlplane.store import flags as flag_store
@@ -96,7 +97,7 @@ def set_cordoned(conn: Connection, fleet: str, name: str, *, is_cordoned: bool, 
         conn,
         worker,
         lambda: worker_store.set_cordoned(conn, worker_id=worker.id, is_cordoned=is_cordoned),
-        told=_Told(action=f"worker.{word}", sentence=sentence, detail={}),
+        told=_Told(action=f"worker.{word}", sentence=sentence, detail={}, is_choice=False),
         act=act,
     )
 
@@ -136,6 +137,7 @@ class _Told:
     action: str
     sentence: str
     detail: Mapping[str, object]
+    is_choice: bool = True  # of what the worker runs
 
 
 def _change(
@@ -152,10 +154,32 @@ def _change(
         now=act.now,
     )
     woken, flips = effects.on_worker(conn, worker, now=act.now)
+    overruled = _overruled(conn, worker, now=act.now) if told.is_choice else ()
     return Change(
         subject=workers.show(conn, worker.fleet, worker.name),
-        effects=(told.sentence, *flips),
+        effects=(told.sentence, *flips, *overruled),
         woken=woken,
+    )
+
+
+# Layers that speak louder than what an operator asks of one worker, and what ends each.
+_LOUDER: Mapping[Layer, str] = {
+    Layer.BREAKER: "`steadyframe worker restore` closes it",
+    Layer.BREAK_GLASS: "only that machine can end it",
+    Layer.STOP_THE_LINE: "`steadyframe lift` ends it",
+    Layer.OBSERVED: "`steadyframe fleet enforce` lets it be flipped",
+}
+
+
+def _overruled(conn: Connection, worker: Worker, *, now: datetime) -> tuple[str, ...]:
+    """Why what was asked changes nothing for now, flag by flag."""
+    after = worker_store.by_id(conn, worker.id)
+    seen = desired_states.situation(conn, fleet=worker.fleet, workers=(after,))
+    return tuple(
+        f"{worker.name} stays on {choice.flag}={choice.variant} meanwhile: {choice.reason};"
+        f" {_LOUDER[choice.layer]}"
+        for choice in seen.resolve(after, now=now).choices
+        if choice.layer in _LOUDER
     )
 
 

@@ -8,14 +8,14 @@ from datetime import datetime
 from controlplane.domain import canary as canary_domain
 from controlplane.domain import flag as flags
 from controlplane.domain import fleet as fleets
-from controlplane.domain import policy_document
+from controlplane.domain import ledger, policy_document
 from controlplane.domain.canary import Canary
 from controlplane.domain.desired import Qualification
 from controlplane.domain.document import duration_text
 from controlplane.domain.errors import ConflictError, InvalidValueError, one_of
 from controlplane.domain.flag import Flag, Variant
 from controlplane.domain.fleet import Fleet, Mode, Worker
-from controlplane.domain.policy import Policy
+from controlplane.domain.policy import Policy, Traffic
 from controlplane.services import policies
 from controlplane.store import canaries as canary_store
 from controlplane.store import flags as flag_store
@@ -41,6 +41,8 @@ class Start:
     stack: str
     eligible: tuple[str, ...]  # names
     ahead: tuple[str, ...]  # live canaries of the same fleet and hardware, which come first
+    attempt: int  # 1 + how often the variant has failed there
+    barred_by: Record | None  # the record that disqualifies it there: only an admin may try again
 
 
 def checked(
@@ -68,6 +70,9 @@ def checked(
     stack = _stack(eligible, workers, hardware=its_hardware, what=f"{flag}={variant}")
     baseline = _baseline(conn, its_fleet, its_flag, hardware=its_hardware, stack=stack)
     _check_new(baseline, its_flag, variant=variant)
+    records = qualification_store.of_subject(
+        conn, Qualification(flag=flag, variant=variant, hardware=its_hardware, stack=stack)
+    )
     live = [
         one for one in canary_store.live(conn) if (one.fleet, one.hardware) == (fleet, its_hardware)
     ]
@@ -81,6 +86,8 @@ def checked(
         stack=stack,
         eligible=tuple(worker.name for worker in eligible if worker.stack == stack),
         ahead=tuple(one.name for one in live),
+        attempt=ledger.attempt(records),
+        barred_by=_disqualifying(records, fleet=fleet),
     )
 
 
@@ -115,9 +122,45 @@ def effects(found: Start, policy: Policy, name: str) -> tuple[str, ...]:
     return (
         compared,
         turn,
+        *_unattended(policy),
+        *_again(found),
         *([f"{found.variant.name} exists to be caught: it is never promoted"] if most else []),
         *policy_document.describe(policy),
     )
+
+
+def _unattended(policy: Policy) -> tuple[str, ...]:
+    """That a step waits for sessions which nobody's viewers bring, and how to bring them."""
+    numbers = [
+        f"{number} ({step.name})"
+        for number, step in enumerate(policy.steps, start=1)
+        if step.traffic is Traffic.SYNTHETIC
+    ]
+    if not numbers:
+        return ()
+    noun = "step" if len(numbers) == 1 else "steps"
+    sentence = (
+        f"{noun} {', '.join(numbers)} of policy {policy.name}: judged by synthetic sessions alone,"
+        f" which nothing brings by itself; it waits for them and is held after"
+        f" {duration_text(policy.limits.hold_after)} without. Bring them to each exposed worker, at"
+        " the address that `steadyframe worker show` has: `python -m worker.viewer --url ADDRESS"
+        " --sessions NUMBER --lengths 8,40,128`"
+    )
+    return (sentence,)
+
+
+def _again(found: Start) -> tuple[str, ...]:
+    if found.attempt == 1:
+        return ()
+    failed = f"; disqualified there by {found.barred_by.canary}" if found.barred_by else ""
+    return (
+        f"it is attempt {found.attempt} of {found.variant.name} on that hardware and stack{failed}",
+    )
+
+
+def _disqualifying(records: Sequence[Record], *, fleet: str) -> Record | None:
+    record = ledger.current(records, fleet=fleet)
+    return record if record and record.standing is Standing.DISQUALIFIED else None
 
 
 def _check_state(fleet: Fleet) -> None:
@@ -163,9 +206,10 @@ def _baseline(conn: Connection, fleet: Fleet, flag: Flag, *, hardware: str, stac
     promoted = fleet.promoted.get(flag.name)
     if promoted is None:
         return flag.fallback_on(hardware)
-    record = Qualification(flag=flag.name, variant=promoted, hardware=hardware, stack=stack)
-    is_proven = record in qualification_store.valid(conn)
-    return promoted if is_proven else flag.fallback_on(hardware)
+    subject = Qualification(flag=flag.name, variant=promoted, hardware=hardware, stack=stack)
+    standing = qualification_store.standings(conn, fleet=fleet.name).get(subject)
+    # Neither what was never proven there nor what failed there is a measure for anything.
+    return promoted if standing is Standing.QUALIFIED else flag.fallback_on(hardware)
 
 
 def _check_new(baseline: str, flag: Flag, *, variant: str) -> None:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from controlplane.cli.main import app
 
+PROBLEM = {"Content-Type": "application/problem+json"}
 EFFECT = "worker-a: fused_allreduce nccl -> fused_steady"
 
 
@@ -53,9 +54,10 @@ class FakeControlPlane(httpx.BaseTransport):
         key = (call.method, call.path)
         if key in self.problems:
             status, problem = self.problems[key]
-            return httpx.Response(status, json=problem)
+            return httpx.Response(status, json=problem, headers=PROBLEM)
         if key not in self.routes:
-            return httpx.Response(404, json={"detail": f"no {call.path} in this test"})
+            missing = {"detail": f"no {call.path} in this test"}
+            return httpx.Response(404, json=missing, headers=PROBLEM)
         return httpx.Response(200, json={"effects": [EFFECT]} if call.is_dry else self.routes[key])
 
     @property

@@ -33,7 +33,7 @@ def test_each_kind_of_refusal_has_its_exit_code(status: int, exit_code: Exit) ->
     plane = FakeControlPlane(problems={FLEET: (status, {"detail": "no fleet named 'live'"})})
     result = run(plane, "fleet", "show", "live")
     assert result.exit_code == exit_code
-    assert "error: no fleet named 'live'" in result.stderr
+    assert "no fleet named 'live'" in " ".join(result.stderr.split())
     assert result.stdout == ""
 
 
@@ -50,20 +50,25 @@ def test_an_error_under_json_is_json() -> None:
     """A script that parses stdout finds the exit code and the sentence there."""
     plane = FakeControlPlane(error=httpx.ConnectError("refused"))
     told = json.loads(run(plane, "fleet", "list", "--json").stdout)
-    assert told["exit_code"] == Exit.SERVER_AWAY
+    assert told["code"] == Exit.SERVER_AWAY
 
 
-def test_an_answer_that_is_no_json_is_a_fault_of_the_server() -> None:
-    """A proxy's login page answers 200 too."""
+@pytest.mark.parametrize("status", [200, 302, 404, 500, 502])
+@pytest.mark.parametrize("kind", ["html", "json"])
+def test_another_server_at_that_address_is_told_from_ours(status: int, kind: str) -> None:
+    """A wrong port, or a proxy's login page, which answers 200 too."""
 
     class LoginPage(FakeControlPlane):
         def handle_request(self, request: httpx.Request) -> httpx.Response:
             del request
-            return httpx.Response(200, text="<html>log in</html>")
+            if kind == "json":
+                return httpx.Response(status, json=["Not Found"])
+            return httpx.Response(status, text="<html>log in</html>")
 
     result = run(LoginPage(), "fleet", "list")
-    assert result.exit_code == Exit.SERVER_FAULT
-    assert "is it a control plane" in result.stderr
+    assert result.exit_code == Exit.SERVER_AWAY
+    assert "not a Steadyframe server" in result.stderr
+    assert "--url" in result.stderr
 
 
 def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:

@@ -89,12 +89,15 @@ def test_explain_prints_layer_and_reason_of_each_flag() -> None:
         "layer": "stop_the_line",
         "reason": "frozen frames",
     }
+    path = "/v1/fleets/live/workers/worker-a"
     plane = FakeControlPlane(
-        {("GET", "/v1/fleets/live/workers/worker-a/explain"): {"reasons": [reason]}}
+        {("GET", f"{path}/explain"): {"reasons": [reason]}, ("GET", path): WORKER}
     )
     result = run(plane, "worker", "explain", "live", "worker-a")
     assert "stop_the_line" in result.stdout
     assert "frozen frames" in result.stdout
+    assert "steadyframe lift live" in result.stdout
+    assert "steadyframe lift live" in result.stdout
 
 
 def test_an_empty_list_says_what_to_do() -> None:
@@ -106,5 +109,7 @@ def test_an_empty_list_says_what_to_do() -> None:
 def test_markup_in_a_reason_is_shown_as_it_is() -> None:
     """What a colleague typed must not change colours or vanish."""
     stopped = {"name": "live", "mode": "enforce", "stopped_reason": "[red]see #42[/red]"}
-    plane = FakeControlPlane({("GET", "/v1/fleets/live"): stopped})
+    plane = FakeControlPlane(
+        {("GET", "/v1/fleets/live"): stopped, ("GET", "/v1/fleets/live/workers"): page()}
+    )
     assert "[red]see #42[/red]" in run(plane, "fleet", "show", "live").stdout

@@ -11,6 +11,7 @@ from controlplane.cli.demo.story import CanarySeen, Snapshot, ViewerSession, Wor
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 NUM_EVENTS: Final = 9
 _MIB: Final = 1024 * 1024
@@ -174,7 +175,7 @@ def _generation_text(worker: WorkerSeen) -> str:
     return f"{worker.generation} -> {worker.desired_generation}"
 
 
-def _table(*columns: str) -> "Table":
+def _table(*columns: "str | Text") -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

@@ -31,6 +31,8 @@ MEMORY_LIMIT_MIB: Final = 40
 # A window a second, so that a canary of half a minute has evidence.
 WINDOW_S: Final = 1.0
 SERVER_READY_WITHIN_S: Final = 40.0
+# Workers that start take every core for a while.
+ANSWER_WITHIN_S: Final = 20.0
 
 # What the control plane of the demo is told: a tick each second, a quiet log in the folder.
 _SERVER_ENVIRONMENT: Final = {"STEADYFRAME_TICK_S": "1"}
@@ -156,12 +158,17 @@ class Stage:
             return False
         url = json.loads(address.read_text())["url"]
         if self._client is None:
-            self._client = Client(url, token=connection.read_token(self.token_file))
+            self._client = self._as_admin(url)
         try:
             self._client.get("/livez")
         except CliError:
             return False
         return True
+
+    def _as_admin(self, url: str) -> Client:
+        found = str(self.token_file)
+        token = connection.Token(text=connection.read_token(self.token_file), found_in=found)
+        return Client(url, token=token, timeout_s=ANSWER_WITHIN_S)
 
     def _worker_program(self, name: str) -> WorkerProgram:
         home = self.folder / name

@@ -37,26 +37,25 @@ class Summary:
 
 def write(summary: Summary) -> None:
     """The summary for a person, on stdout."""
-    out = output.console()
-    out.print()
+    output.write_line()
     output.write_table(
         ("scene", "ended", "contained", "verified", "harmed", "healthy fps"),
         [_row(scene) for scene in summary.scenes],
         empty="no scene was played",
     )
-    out.print()
+    output.write_line()
     for scene in summary.scenes:
-        out.print(f"{scene.title}: {scene.reason}", markup=False)
+        output.write_line(f"{scene.title}: {scene.reason}")
         for problem in scene.problems:
-            out.print(f"  otherwise than it must: {problem}", style="bold red", markup=False)
-    out.print(
+            output.write_line(f"  otherwise than it must: {problem}", style="bold red")
+    output.write_line(
         f"\n{summary.took_s:.0f} s, {summary.num_sessions} sessions,"
         f" at most {summary.peak_memory_bytes // _MIB} MiB of memory,"
         f" lowest healthy session {fps_text(summary.lowest_healthy_fps)} fps"
     )
     if not summary.is_as_expected and (busy := _busy_text()):
-        out.print(busy)
-    out.print(_closing(summary.scenes, is_as_expected=summary.is_as_expected), style="bold")
+        output.write_line(busy)
+    output.write_line(_closing(summary.scenes, is_as_expected=summary.is_as_expected), style="bold")
 
 
 def _closing(scenes: Sequence[SceneResult], *, is_as_expected: bool) -> str:

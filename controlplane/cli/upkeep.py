@@ -1,0 +1,95 @@
+"""What keeps workers from running what their fleet runs, and the command that ends it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from controlplane.cli import output
+from controlplane.cli.client import Json
+
+# The most pressing first.
+KINDS: Final = ("quarantined", "break-glass", "tripped", "cordoned", "pinned")
+
+
+def kinds_of(worker: Mapping[str, Json], *, now: datetime) -> tuple[str, ...]:
+    """Those of `KINDS` that hold for the worker."""
+    holds = {
+        "quarantined": bool(worker.get("is_quarantined")),
+        "break-glass": bool(worker.get("is_break_glass")),
+        "tripped": bool(worker.get("trip")),
+        "cordoned": bool(worker.get("is_cordoned")),
+        "pinned": bool(pins_of(worker, now=now)),
+    }
+    return tuple(kind for kind in KINDS if holds[kind])
+
+
+def by_kind(workers: Sequence[Mapping[str, Json]], *, now: datetime) -> Mapping[str, list[str]]:
+    """Names of the workers of each kind; a worker may be of several."""
+    found: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for worker in workers:
+        for kind in kinds_of(worker, now=now):
+            found[kind].append(str(worker["name"]))
+    return found
+
+
+def notes(worker: Mapping[str, Json], *, fleet: str, now: datetime) -> list[str]:
+    """A sentence for each thing that holds the worker, with the command that ends it."""
+    return list(_notes(worker, fleet=fleet, now=now))
+
+
+def write_notes(
+    workers: Sequence[Mapping[str, Json]], *, fleet: str, now: datetime, title: str = ""
+) -> None:
+    """The notes of `workers` on stdout, below what was shown of them."""
+    told = [note for worker in workers for note in notes(worker, fleet=fleet, now=now)]
+    if told:
+        output.write_line()
+        if title:
+            output.write_line(title, style="bold")
+    for note in told:
+        output.write_item(note)
+
+
+def pins_of(worker: Mapping[str, Json], *, now: datetime) -> list[Mapping[str, Json]]:
+    """The pins that have not run out."""
+    return [pin for pin in worker.get("pins") or [] if not _is_over(pin, now=now)]
+
+
+def pin_text(pin: Mapping[str, Json]) -> str:
+    """Which variant, until when, by whom and why."""
+    until = output.time_of(pin.get("expires_at"))
+    by = f" by {pin['actor']}" if pin.get("actor") else ""
+    return f"{pin['flag']}={pin['variant']} until {until}{by}: {pin.get('reason')}"
+
+
+def trip_text(trip: Mapping[str, Json]) -> str:
+    """Since when the breaker is open, and why."""
+    return f"breaker open since {output.time_of(trip.get('at'))}: {trip.get('reason')}"
+
+
+def _notes(worker: Mapping[str, Json], *, fleet: str, now: datetime) -> Iterator[str]:
+    name = worker["name"]
+    restore = f"back into service: `steadyframe worker restore {fleet} {name}`"
+    if worker.get("is_quarantined"):
+        yield f"{name} is quarantined: it stayed silent on a variant that was taken back; {restore}"
+    if worker.get("is_break_glass"):
+        yield (
+            f"{name} was forced to its fallback on its own machine; there:"
+            " `steadyframe-worker local clear --state-dir DIR`"
+        )
+    if trip := worker.get("trip"):
+        yield f"{name}: {trip_text(trip)}; {restore}"
+    if worker.get("is_cordoned"):
+        end = f"`steadyframe worker uncordon {fleet} {name}`"
+        yield f"{name} is cordoned: no new session, no part in canaries; end it: {end}"
+    for pin in pins_of(worker, now=now):
+        end = f"`steadyframe unpin {fleet} {name} {pin['flag']}`"
+        yield f"{name} is pinned to {pin_text(pin)}; end it: {end}"
+
+
+def _is_over(pin: Mapping[str, Json], *, now: datetime) -> bool:
+    until = pin.get("expires_at")
+    try:
+        return isinstance(until, str) and datetime.fromisoformat(until) <= now
+    except (ValueError, TypeError):  # no time, or one without a zone: shown as it is
+        return False
