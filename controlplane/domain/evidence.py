@@ -1,13 +1,16 @@
-"""What a canary is judged on: sessions, memory and trips, as they came in; and blocks of them."""
+"""What a canary is judged on: sessions, memory and trips, as they came in."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import isfinite
+from typing import Final
 
 from controlplane.contract import vocabulary
 from controlplane.contract.vocabulary import Outcome, Reason
+
+# The parts of a step that are timed, as session records name them.
+PARTS: Final = ("diffusion", "reduce", "decoder", "encode")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,16 @@ class SessionEvidence:
     is_synthetic: bool
     is_non_compliant: bool
     segments: tuple[SegmentEvidence, ...] = ()
+    # Whether its arm was drawn for this canary; else it is a control only by running the baseline.
+    is_drawn: bool = False
+    longest_stall_ms: float = 0.0
+    parts_ms: Mapping[str, float] = field(default_factory=dict)  # mean by part, those measured
+
+    @property
+    def step_ms(self) -> float | None:
+        """Mean time of a step on the ranks: what a kernel flag changes. None: not measured."""
+        times = [self.parts_ms[part] for part in ("diffusion", "reduce") if part in self.parts_ms]
+        return sum(times) if times else None
 
     @property
     def has_failed(self) -> bool:
@@ -116,96 +129,6 @@ class Evidence:
     trips: tuple[TripEvidence, ...]
     newest_record_at: Mapping[str, datetime]  # worker -> receipt of its newest record
     probes: tuple[ProbeEvidence, ...] = ()  # oldest first
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmCounts:
-    """Sessions of one arm in one block."""
-
-    num_started: int = 0
-    num_rated: int = 0
-    num_slow: int = 0
-    num_very_slow: int = 0
-    num_failed: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """Sessions that started in one window; written once when all are judged, then never revised."""
-
-    index: int  # windows since the canary began
-    opened_at: datetime
-    closed_at: datetime
-    arms: Mapping[str, ArmCounts]
-    sessions: tuple[str, ...]  # ids, sorted
-
-
-def closed_blocks(
-    sessions: Iterable[SessionEvidence],
-    *,
-    since: datetime,
-    width: timedelta,
-    horizon: timedelta,
-    known: frozenset[int],
-    now: datetime,
-) -> tuple[Block, ...]:
-    """Blocks that can be written now: window over, every session judged, not written before.
-
-    Args:
-        sessions: of both arms.
-        since: start of the first window.
-        width: of a window.
-        horizon: streaming time at which a running session is judged.
-        known: indices of blocks that exist already.
-        now: of this judgement.
-    """
-    by_window: dict[int, list[SessionEvidence]] = {}
-    for session in sessions:
-        if session.started_at >= since:
-            by_window.setdefault((session.started_at - since) // width, []).append(session)
-    return tuple(
-        _block(index, group, since=since, width=width, now=now)
-        for index, group in sorted(by_window.items())
-        if index not in known
-        and since + (index + 1) * width <= now
-        and all(session.is_judged(horizon=horizon) for session in group)
-    )
-
-
-def _block(
-    index: int,
-    sessions: Sequence[SessionEvidence],
-    *,
-    since: datetime,
-    width: timedelta,
-    now: datetime,
-) -> Block:
-    arms = {session.arm for session in sessions}
-    return Block(
-        index=index,
-        opened_at=since + index * width,
-        closed_at=now,
-        arms={arm: _counts(s for s in sessions if s.arm == arm) for arm in sorted(arms)},
-        sessions=tuple(sorted(session.id for session in sessions)),
-    )
-
-
-def _counts(sessions: Iterable[SessionEvidence]) -> ArmCounts:
-    count: Counter[str] = Counter()
-    for session in sessions:
-        count["started"] += 1
-        count["failed"] += session.has_failed
-        if session.counts_for_rate() and session.fps is not None:
-            count["rated"] += 1
-            count["slow"] += vocabulary.is_slow(session.fps)
-            count["very_slow"] += vocabulary.is_very_slow(session.fps)
-    return ArmCounts(
-        num_started=count["started"],
-        num_rated=count["rated"],
-        num_slow=count["slow"],
-        num_very_slow=count["very_slow"],
-        num_failed=count["failed"],
-    )
 
 
 def _is_rated(fps: float | None, *, streamed_s: float) -> bool:

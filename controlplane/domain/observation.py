@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from controlplane.domain.blocks import Block, Design
 from controlplane.domain.canary import Canary, Event
 from controlplane.domain.containment import Exposure
 from controlplane.domain.evidence import Evidence
@@ -62,6 +63,7 @@ class Observation:
     requests: tuple[Request, ...]
     is_next: bool  # no older live canary of the same fleet and hardware
     tick: timedelta  # between two looks, nominally
+    blocks: tuple[Block, ...] = ()  # of evidence, in the order they were written
 
     @property
     def step(self) -> Step:
@@ -79,6 +81,19 @@ class Observation:
             exposed_since=min((e.exposed_at for e in self.exposures), default=None),
             step_since=self.canary.step_since,
             evidence=self.evidence,
+            blocks=self.blocks,
+        )
+
+    @property
+    def design(self) -> Design:
+        """How sessions are gathered into blocks."""
+        limits = self.policy.limits
+        return Design(
+            since=self.canary.created_at,
+            width=limits.block,
+            horizon=limits.outcome_horizon,
+            exposed_since={e.worker: e.exposed_at for e in reversed(self.exposures)},
+            is_by_worker=all(step.arm_share >= 1 for step in self.policy.steps),
         )
 
     def asked(self, kind: RequestKind) -> Request | None:
@@ -98,3 +113,4 @@ class Plan:
     expose: tuple[str, ...] = ()  # names of workers to expose from now on, those before included
     exposures: tuple[Exposure, ...] = ()  # with the marks set now
     answers: tuple[RequestAnswer, ...] = ()
+    blocks: tuple[Block, ...] = ()  # of evidence, closed now

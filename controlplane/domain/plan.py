@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from controlplane.domain import bake, containment, fleet, judge, preflight
+from controlplane.domain import bake, blocks, containment, fleet, judge, preflight
 from controlplane.domain import canary as lifecycle
+from controlplane.domain.blocks import Block
 from controlplane.domain.canary import MAX_LEASE_LAPSES, RUNNING, TERMINAL, Canary, Event, Phase
 from controlplane.domain.containment import Exposure
 from controlplane.domain.document import duration_text
@@ -42,6 +43,20 @@ class _News:
 
 def plan(seen: Observation, *, now: datetime) -> Plan:
     """The next step of the canary seen, by its phase. Never raises for what telemetry can hold."""
+    new = _closed_blocks(seen, now=now)
+    planned = _planned_by_phase(replace(seen, blocks=(*seen.blocks, *new)), now=now)
+    return replace(planned, blocks=new)
+
+
+def _closed_blocks(seen: Observation, *, now: datetime) -> tuple[Block, ...]:
+    """Blocks of evidence that are complete since the last look."""
+    sessions, design = seen.evidence.sessions, seen.design
+    written = blocks.closed(sessions, design=design, known=seen.blocks, now=now)
+    failed = blocks.failed(sessions, design=design, known=seen.blocks, now=now)
+    return (*written, failed) if failed else written
+
+
+def _planned_by_phase(seen: Observation, *, now: datetime) -> Plan:
     phase = seen.canary.phase
     if phase in TERMINAL:
         return _with_answers(Plan(canary=seen.canary, exposures=seen.exposures), seen, None)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from controlplane.domain.blocks import Block
 from controlplane.domain.evidence import Evidence
 from controlplane.domain.policy import Policy, Step
 
@@ -66,6 +67,7 @@ class Case:
     exposed_since: datetime | None
     step_since: datetime
     evidence: Evidence
+    blocks: tuple[Block, ...] = ()  # in the order they were written, those closed now included
 
 
 def _failed_at(result: GateResult) -> datetime:

@@ -5,17 +5,14 @@ from datetime import datetime
 
 from controlplane.domain import digest
 from controlplane.domain.canary import Canary, Event, Phase
-from controlplane.domain.desired import Qualification
-from controlplane.domain.evidence import Block, closed_blocks
 from controlplane.domain.observation import Observation, Plan
 from controlplane.ports import NewId
-from controlplane.services import desired_states, inputs
+from controlplane.services import desired_states, inputs, ledger
 from controlplane.store import audit as audit_store
 from controlplane.store import canaries as canary_store
 from controlplane.store import fleets as fleet_store
 from controlplane.store import history
 from controlplane.store import outbox as outbox_store
-from controlplane.store import qualifications as qualification_store
 from controlplane.store import requests as request_store
 from controlplane.store import workers as worker_store
 from controlplane.store.transaction import Connection
@@ -36,7 +33,8 @@ def record(
             conn, id=answer.request.id, answer=answer.answer, detail=answer.detail, now=now
         )
     _save_marks(conn, seen, planned)
-    _append_blocks(conn, seen, now=now)
+    for block in planned.blocks:
+        history.append_block(conn, canary_id=seen.canary.id, block=block)
     if planned.event is None:
         if planned.canary != seen.canary:
             canary_store.save_bake(conn, planned.canary)
@@ -117,23 +115,6 @@ def _save_marks(conn: Connection, seen: Observation, planned: Plan) -> None:
                 )
 
 
-def _append_blocks(conn: Connection, seen: Observation, *, now: datetime) -> None:
-    for block in _blocks(conn, seen, now=now):
-        history.append_block(conn, canary_id=seen.canary.id, block=block)
-
-
-def _blocks(conn: Connection, seen: Observation, *, now: datetime) -> tuple[Block, ...]:
-    limits = seen.policy.limits
-    return closed_blocks(
-        seen.evidence.sessions,
-        since=seen.canary.created_at,
-        width=limits.block,
-        horizon=limits.outcome_horizon,
-        known=history.known_blocks(conn, canary_id=seen.canary.id),
-        now=now,
-    )
-
-
 def _expose(conn: Connection, seen: Observation, planned: Plan, *, now: datetime) -> None:
     by_name = {worker.name: worker for worker in seen.workers}
     for name in planned.expose:
@@ -151,27 +132,16 @@ def _expose(conn: Connection, seen: Observation, planned: Plan, *, now: datetime
 
 
 def _promote(conn: Connection, planned: Plan, *, now: datetime) -> None:
-    canary: Canary = planned.canary
-    fleet = fleet_store.get(conn, canary.fleet)
-    promoted = {**fleet.promoted, canary.flag: canary.variant}
-    fleet_store.save(conn, replace(fleet, promoted=promoted))
-    qualification_store.put(
-        conn,
-        qualification=Qualification(
-            flag=canary.flag,
-            variant=canary.variant,
-            hardware=canary.hardware,
-            stack=canary.stack,
-        ),
-        canary_id=canary.id,
-        actor=planned.actor,
-        reason=planned.reason,
-        now=now,
-    )
+    if ledger.qualify(conn, planned.canary, actor=planned.actor, now=now):
+        canary: Canary = planned.canary
+        fleet = fleet_store.get(conn, canary.fleet)
+        promoted = {**fleet.promoted, canary.flag: canary.variant}
+        fleet_store.save(conn, replace(fleet, promoted=promoted))
 
 
 def _settle(conn: Connection, seen: Observation, planned: Plan, *, now: datetime) -> None:
-    """Close the breakers that the variant opened: its cause is verified to be gone."""
+    """Disqualify a variant that failed, and close the breakers that it opened: it is verified gone."""
+    ledger.disqualify(conn, planned.canary, now=now)
     verified = {e.worker_id for e in planned.exposures if e.verified_at is not None}
     reason = f"{seen.canary.name} is rolled back and verified"
     for worker in seen.workers:

@@ -10,6 +10,7 @@ from controlplane.store import canaries as canary_store
 from controlplane.store import evidence as evidence_store
 from controlplane.store import flags as flag_store
 from controlplane.store import fleets as fleet_store
+from controlplane.store import history
 from controlplane.store import requests as request_store
 from controlplane.store import workers as worker_store
 from controlplane.store.transaction import Connection
@@ -34,6 +35,7 @@ def observe(conn: Connection, canary: Canary, *, tick: timedelta) -> Observation
         ),
         is_next=_is_next(conn, canary),
         tick=tick,
+        blocks=history.blocks_of(conn, canary_id=canary.id),
     )
 
 

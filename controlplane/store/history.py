@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
+from controlplane.domain.blocks import ArmCounts, Block, Kind
 from controlplane.domain.canary import Event, Phase
-from controlplane.domain.evidence import ArmCounts, Block
+from controlplane.domain.eprocess import Table
 from controlplane.domain.verdict import Verdict
 from controlplane.store.columns import to_json
 from controlplane.store.tables import (
@@ -146,26 +147,23 @@ def append_block(conn: Connection, *, canary_id: str, block: Block) -> None:
     conn.execute(
         evidence_blocks.insert().values(
             canary_id=canary_id,
+            kind=block.kind.value,
             position=block.index,
             opened_at=block.opened_at,
             closed_at=block.closed_at,
             arms={arm: asdict(counts) for arm, counts in block.arms.items()},
+            tables={name: [astuple(one) for one in of] for name, of in block.tables.items()},
             sessions=list(block.sessions),
+            units=list(block.units),
         )
     )
 
 
-def known_blocks(conn: Connection, *, canary_id: str) -> frozenset[int]:
-    """Indices of the blocks that are recorded."""
-    of_canary = evidence_blocks.c.canary_id == canary_id
-    return frozenset(conn.scalars(select(evidence_blocks.c.position).where(of_canary)))
-
-
 def blocks_of(conn: Connection, *, canary_id: str) -> tuple[Block, ...]:
-    """The blocks of the canary, oldest first."""
+    """The blocks of the canary, in the order they were written, which is that of judging them."""
     of_canary = evidence_blocks.c.canary_id == canary_id
     rows = conn.execute(
-        select(evidence_blocks).where(of_canary).order_by(evidence_blocks.c.position)
+        select(evidence_blocks).where(of_canary).order_by(evidence_blocks.c.sequence)
     )
     return tuple(_block(row) for row in rows)
 
@@ -238,9 +236,12 @@ def _decision(row: Row[Any]) -> Decision:
 
 def _block(row: Row[Any]) -> Block:
     return Block(
+        kind=Kind(row.kind),
         index=row.position,
         opened_at=row.opened_at,
         closed_at=row.closed_at,
         arms={arm: ArmCounts(**counts) for arm, counts in row.arms.items()},
+        tables={name: tuple(Table(*one) for one in of) for name, of in row.tables.items()},
         sessions=tuple(row.sessions),
+        units=tuple(row.units),
     )

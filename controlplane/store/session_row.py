@@ -13,7 +13,7 @@ from sqlalchemy import Row
 from controlplane.contract import vocabulary
 from controlplane.contract.records import Counters, SessionEnded, SessionRecord
 from controlplane.contract.vocabulary import ARM_CONTROL, Outcome, Reason
-from controlplane.domain.evidence import SessionEvidence
+from controlplane.domain.evidence import PARTS, SessionEvidence
 
 # Over one step in a hundred under other flags than those drawn: never healthy evidence.
 _NON_COMPLIANT_PERCENT: Final = 1
@@ -138,6 +138,7 @@ def evidence(row: LiveSession, *, worker: str, canary_id: str) -> SessionEvidenc
         canary_id: of the canary judged; a session of any other, or of none, is a control.
     """
     is_in = row.canary == canary_id and row.arm is not None
+    times = {part: getattr(row, f"{part}_ms_mean") for part in PARTS}
     return SessionEvidence(
         id=row.id,
         worker=worker,
@@ -152,6 +153,9 @@ def evidence(row: LiveSession, *, worker: str, canary_id: str) -> SessionEvidenc
         first_forward_length=row.first_forward_length,
         is_synthetic=row.is_synthetic,
         is_non_compliant=row.is_non_compliant,
+        is_drawn=is_in,
+        longest_stall_ms=row.longest_stall_ms,
+        parts_ms={part: ms for part, ms in times.items() if ms is not None},
     )
 
 

@@ -15,9 +15,11 @@ from sqlalchemy import (
 )
 from sqlalchemy import text as sql
 
+from controlplane.domain.blocks import Kind
 from controlplane.domain.canary import Event, Phase
 from controlplane.domain.flag import Applies
 from controlplane.domain.fleet import Mode
+from controlplane.domain.ledger import Standing
 from controlplane.store.columns import (
     METADATA,
     Duration,
@@ -197,6 +199,13 @@ canaries = Table(
     count("num_lease_lapses"),
     text("reason"),
     count("version"),
+    Column(
+        "attempt",
+        BigInteger,
+        CheckConstraint("attempt >= 1", name="attempt_counts"),
+        nullable=False,
+        server_default=sql("1"),
+    ),
     CheckConstraint("variant <> baseline", name="compares_two"),
     Index(None, "fleet_id", "id"),
     Index(None, "phase"),
@@ -258,27 +267,41 @@ transitions = Table(
 evidence_blocks = Table(
     "evidence_blocks",
     METADATA,
+    sequence(),  # the order they were written in, which is the order they are judged in
     of_canary(),
+    one_of("kind", Kind),
     count("position"),
     at("opened_at"),
     at("closed_at"),
     json_value("arms"),
+    json_value("tables"),  # indicator -> [[canary bad, canary, control bad, control] a stratum]
     json_value("sessions"),
-    PrimaryKeyConstraint("canary_id", "position"),
+    json_value("units"),
+    UniqueConstraint("canary_id", "kind", "position"),
 )
 qualifications = Table(
     "qualifications",
     METADATA,
+    sequence(),  # the newest that is not revoked says how a variant stands
     word("flag"),
     word("variant"),
     *stratum(),
+    one_of("standing", Standing),
+    identifier("fleet_id", ForeignKey("fleets.id"), nullable=True),  # where it holds; none: in all
     of_canary(nullable=True),  # none: attested by a person
+    identifier("decision_id", ForeignKey("decisions.id"), nullable=True),
+    *(count(name, nullable=True) for name in ("num_rated", "num_slow")),
+    *(count(name, nullable=True) for name in ("num_sessions", "num_failed")),
     text("actor", bound=200),
     text("reason"),
     at("created_at"),
     at("revoked_at", nullable=True),
+    text("revoked_by", bound=200, nullable=True),
     text("revoked_reason", nullable=True),
-    PrimaryKeyConstraint("flag", "variant", "hardware", "stack"),
+    CheckConstraint(
+        "standing = 'qualified' OR canary_id IS NOT NULL", name="only_canaries_disqualify"
+    ),
+    Index(None, "flag", "variant", "hardware", "stack"),
 )
 
 # --- the office ----------------------------------------------------------------------------------

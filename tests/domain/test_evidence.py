@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.contract.vocabulary import ARM_CANARY, ARM_CONTROL, Outcome
-from controlplane.domain import evidence
-from controlplane.domain.evidence import ArmCounts, Block, SessionEvidence
+from controlplane.domain import blocks
+from controlplane.domain.blocks import ArmCounts, Block, Design
+from controlplane.domain.evidence import SessionEvidence
 from tests.domain import build
 from tests.domain.build import NOW, seconds, session
 
@@ -19,16 +20,10 @@ HORIZON = seconds(120)
 
 
 def closed(
-    sessions: Sequence[SessionEvidence], *, known: Sequence[int] = (), now_s: float = 600
+    sessions: Sequence[SessionEvidence], *, known: Sequence[Block] = (), now_s: float = 600
 ) -> tuple[Block, ...]:
-    return evidence.closed_blocks(
-        sessions,
-        since=SINCE,
-        width=WIDTH,
-        horizon=HORIZON,
-        known=frozenset(known),
-        now=SINCE + seconds(now_s),
-    )
+    design = Design(since=SINCE, width=WIDTH, horizon=HORIZON, exposed_since={})
+    return blocks.closed(sessions, design=design, known=known, now=SINCE + seconds(now_s))
 
 
 def at(start_s: float, **changes: object) -> SessionEvidence:
@@ -36,9 +31,9 @@ def at(start_s: float, **changes: object) -> SessionEvidence:
 
 
 def test_a_session_belongs_to_the_window_in_which_it_started() -> None:
-    blocks = closed([at(0), at(59.999), at(60), at(181)])
-    assert [(block.index, len(block.sessions)) for block in blocks] == [(0, 2), (1, 1), (3, 1)]
-    assert blocks[1].opened_at == SINCE + seconds(60)
+    found = closed([at(0), at(59.999), at(60), at(181)])
+    assert [(block.index, len(block.sessions)) for block in found] == [(0, 2), (1, 1), (3, 1)]
+    assert found[1].opened_at == SINCE + seconds(60)
 
 
 def test_a_window_is_open_until_it_is_over() -> None:
@@ -54,7 +49,8 @@ def test_a_window_is_open_while_one_of_its_sessions_is_not_judged() -> None:
 
 def test_a_block_that_exists_is_never_written_again() -> None:
     """What was judged on it must not change under the judgement."""
-    assert [block.index for block in closed([at(0), at(60)], known=[0])] == [1]
+    first = closed([at(0)])
+    assert [block.index for block in closed([at(0), at(60)], known=first)] == [1]
 
 
 def test_what_started_before_the_canary_is_in_no_block() -> None:
@@ -114,7 +110,7 @@ def test_looking_twice_writes_what_looking_once_does(
 ) -> None:
     early, late = sorted((first_s, later_s))
     first = closed(sessions, now_s=early)
-    second = closed(sessions, known=[block.index for block in first], now_s=late)
+    second = closed(sessions, known=first, now_s=late)
     once = closed(sessions, now_s=late)
     assert {b.index: (b.arms, b.sessions) for b in (*first, *second)} == {
         b.index: (b.arms, b.sessions) for b in once
@@ -124,11 +120,11 @@ def test_looking_twice_writes_what_looking_once_does(
 
 @given(SESSIONS)
 def test_no_session_is_counted_twice_or_invented(sessions: list[SessionEvidence]) -> None:
-    blocks = closed(sessions)
-    written = [id_ for block in blocks for id_ in block.sessions]
+    found = closed(sessions)
+    written = [id_ for block in found for id_ in block.sessions]
     assert len(written) == len(set(written))
     assert set(written) <= {each.id for each in sessions}
-    for block in blocks:
+    for block in found:
         assert sum(counts.num_started for counts in block.arms.values()) == len(block.sessions)
         for counts in block.arms.values():
             assert counts.num_very_slow <= counts.num_slow <= counts.num_rated

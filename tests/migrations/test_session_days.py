@@ -1,15 +1,10 @@
 """Migration 0003 counts the sessions that are there already, as they would be counted today."""
 
-import os
 import random
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Connection, select, text
 
 from controlplane import assets
@@ -18,31 +13,16 @@ from controlplane.store import rollups, session_row
 from controlplane.store.evidence_tables import session_days, sessions
 from controlplane.store.tables import incarnations, stacks
 from controlplane.store.transaction import Database
-from tests import build, postgres
+from tests import build
+from tests.migrations.steps import migrate, put_fleet
 
 BEGAN = datetime(2026, 10, 8, tzinfo=UTC)
-_EMPTY = "template1"  # PostgreSQL's own
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """A database without a schema, once of each kind."""
-    if request.param == "sqlite":
-        database = Database.open(f"sqlite:///{tmp_path / 'empty.db'}")
-        yield database
-        database.close()
-        return
-    server: postgres.Server = request.getfixturevalue("postgres_server")
-    with server.copy_of(_EMPTY, name=f"steadyframe_empty_{os.getpid()}") as url:
-        database = Database.open(url)
-        yield database
-        database.close()
 
 
 def test_the_sessions_of_a_filled_database_are_counted(empty: Database) -> None:
     """A report that begins with the migration would hide the weeks it is wanted for."""
     with empty.write() as conn:
-        _migrate(conn, to="0002")
+        migrate(conn, to="0002")
         _fill(conn, random.Random(7))
         before = conn.execute(select(sessions).order_by(sessions.c.id)).all()
     empty.migrate(assets.migrations())
@@ -57,8 +37,8 @@ def test_the_sessions_of_a_filled_database_are_counted(empty: Database) -> None:
 def test_a_fleet_that_was_there_is_no_sample_and_no_sample_ever_enforces(empty: Database) -> None:
     """The database itself refuses what no service would do."""
     with empty.write() as conn:
-        _migrate(conn, to="0002")
-        _put_fleet(conn)
+        migrate(conn, to="0002")
+        put_fleet(conn)
     empty.migrate(assets.migrations())
     with empty.read() as conn:
         assert conn.scalars(text("SELECT is_sample FROM fleets")).one() in (False, 0)
@@ -66,26 +46,8 @@ def test_a_fleet_that_was_there_is_no_sample_and_no_sample_ever_enforces(empty: 
         conn.execute(text("UPDATE fleets SET is_sample = true"))
 
 
-def _migrate(conn: Connection, *, to: str) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(assets.migrations()))
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = conn
-    conn.execute(text("SELECT 1"))  # sends BEGIN
-    command.upgrade(config, to)
-
-
-def _put_fleet(conn: Connection) -> None:
-    conn.execute(
-        text(
-            "INSERT INTO fleets (id, name, mode, promoted, version)"
-            " VALUES ('fleet', 'main', 'enforce', '{}', 1)"
-        )
-    )
-
-
 def _fill(conn: Connection, rng: random.Random) -> None:
-    _put_fleet(conn)
+    put_fleet(conn)
     conn.execute(
         stacks.insert().values(
             digest=build.STACK, parts=dict(build.STACK_PARTS), first_seen_at=BEGAN

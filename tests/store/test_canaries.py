@@ -5,10 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
+from controlplane.domain.blocks import ArmCounts, Block, Kind
 from controlplane.domain.canary import Canary, Event, Phase
+from controlplane.domain.eprocess import Table
 from controlplane.domain.errors import ConflictError, NotFoundError, StaleVersionError
-from controlplane.domain.evidence import ArmCounts, Block
 from controlplane.domain.observation import Answer, RequestKind
 from controlplane.domain.verdict import Verdict
 from controlplane.store import canaries as canary_store
@@ -158,19 +160,34 @@ def test_history_is_read_in_pages_newest_first(database: Database) -> None:
     assert len(sequences) == 5
 
 
-def test_blocks_are_kept_and_known_by_their_index(database: Database) -> None:
+def test_blocks_are_kept_in_the_order_they_were_written(database: Database) -> None:
     block = Block(
         index=4,
         opened_at=START,
         closed_at=START + timedelta(minutes=1),
         arms={"canary": ArmCounts(num_started=2, num_slow=1)},
+        tables={"slow": (Table(1, 2, 0, 8), Table(0, 0, 1, 1)), "shift.0.1": ()},
         sessions=("s1", "s2"),
+    )
+    earlier = replace(block, index=2)
+    failures = replace(block, kind=Kind.FAILURES, units=("incarnation-1",))
+    with database.write() as conn:
+        _put(conn)
+        for one in (block, earlier, failures):
+            history.append_block(conn, canary_id=_CANARY, block=one)
+        assert history.blocks_of(conn, canary_id=_CANARY) == (block, earlier, failures)
+
+
+def test_a_block_is_written_once(database: Database) -> None:
+    """Two controllers that both believe to lead must not count one window twice."""
+    block = Block(
+        index=4, opened_at=START, closed_at=START + timedelta(minutes=1), arms={}, sessions=("s1",)
     )
     with database.write() as conn:
         _put(conn)
         history.append_block(conn, canary_id=_CANARY, block=block)
-        assert history.known_blocks(conn, canary_id=_CANARY) == frozenset({4})
-        assert history.blocks_of(conn, canary_id=_CANARY) == (block,)
+    with pytest.raises(IntegrityError), database.write() as conn:
+        history.append_block(conn, canary_id=_CANARY, block=block)
 
 
 def test_flips_are_counted_by_layer_since_a_time(database: Database, clock: FakeClock) -> None:

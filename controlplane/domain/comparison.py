@@ -1,0 +1,110 @@
+"""What the recorded blocks say of a canary against its controls: a fold, and nothing else.
+
+Rollback and promotion each have their own question. Neither "no regression was shown" promotes, nor
+"not shown to be as good" rolls back.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from controlplane.domain import eprocess, noninferiority
+from controlplane.domain.blocks import (
+    FAILED,
+    FAILED_SESSIONS,
+    SHIFT,
+    SLOW,
+    STEP_TIME,
+    Block,
+    Kind,
+    ranked,
+)
+from controlplane.domain.eprocess import QUANTILES, Table
+
+# What promotion asks about, each on its own: all of them must be shown, so alpha is not divided.
+# A rate of failures needs those that did not fail: sessions of the window, in their arms.
+GUARDRAILS: Final = (SLOW, FAILED_SESSIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """How much of the evidence each indicator of harm carries; they add up to 1."""
+
+    slow: float = 0.6
+    failed: float = 0.3
+    shift: float = 0.1
+    step_time: float = 0.0
+
+    def of(self) -> Mapping[str, float]:
+        """By the name of the indicator, those that carry any."""
+        named = {
+            SLOW: self.slow,
+            FAILED: self.failed,
+            SHIFT: self.shift,
+            STEP_TIME: self.step_time,
+        }
+        return {name: weight for name, weight in named.items() if weight > 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regression:
+    """Evidence that the canary does worse."""
+
+    value: float  # the weighted mean; above 1 / alpha at most in alpha of healthy canaries, ever
+    by_indicator: Mapping[str, float]  # e-value of each
+    attributed: str  # the indicator with the largest weighted e-value
+    num_blocks: int  # in which both arms had someone
+
+
+def regression(blocks: Sequence[Block], weights: Weights) -> Regression:
+    """The evidence of all blocks, in the order they were written."""
+    weighted = weights.of()
+    values = {indicator: indicator_value(blocks, indicator) for indicator in weighted}
+    return Regression(
+        value=eprocess.combined((weighted[name], value) for name, value in values.items()),
+        by_indicator=values,
+        attributed=max(weighted, key=lambda name: weighted[name] * values[name]),
+        num_blocks=sum(_is_comparison(block) for block in blocks),
+    )
+
+
+def indicator_value(blocks: Sequence[Block], indicator: str) -> float:
+    """The e-value of one indicator; of an indicator of ranks the mean over its quantiles."""
+    kind = Kind.FAILURES if indicator == FAILED else Kind.SESSIONS
+    of_kind = [block for block in blocks if block.kind is kind]
+    if indicator in (SLOW, FAILED) or any(indicator in block.tables for block in of_kind):
+        return eprocess.evidence(block.tables.get(indicator, ()) for block in of_kind)
+    return sum(
+        eprocess.evidence(block.tables.get(ranked(indicator, quantile), ()) for block in of_kind)
+        for quantile in QUANTILES
+    ) / len(QUANTILES)
+
+
+def non_inferiority(blocks: Iterable[Block], *, margin: float) -> Mapping[str, float]:
+    """For each guardrail the e-value against "worse by the margin or more", over all blocks.
+
+    A later step asks for a smaller margin of the same blocks: nothing is reset.
+    """
+    tables = [block.tables for block in blocks if block.kind is Kind.SESSIONS]
+    return {
+        guardrail: noninferiority.evidence(
+            (table for one in tables for table in one.get(guardrail, ())),
+            margin=margin,
+        )
+        for guardrail in GUARDRAILS
+    }
+
+
+def totals(blocks: Iterable[Block], indicator: str) -> Table:
+    """Units of both arms over all blocks and strata: for display, never for a decision."""
+    tables = [table for block in blocks for table in block.tables.get(indicator, ())]
+    return Table(
+        canary_bad=sum(table.canary_bad for table in tables),
+        canary=sum(table.canary for table in tables),
+        control_bad=sum(table.control_bad for table in tables),
+        control=sum(table.control for table in tables),
+    )
+
+
+def _is_comparison(block: Block) -> bool:
+    return any(table.is_comparison for tables in block.tables.values() for table in tables)
