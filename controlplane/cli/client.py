@@ -86,13 +86,20 @@ class Client:
         cursor = None
         for _ in range(MAX_PAGES):
             page = self.get(path, limit=PAGE_LIMIT, cursor=cursor, **query)
-            yield from page["items"]
+            yield from self.rows_of(page, "items")
             cursor = page.get("next_cursor")
             if not cursor:
                 return
         raise CliError(
             f"{path} has over {MAX_PAGES * PAGE_LIMIT} items", exit_code=Exit.SERVER_FAULT
         )
+
+    def rows_of(self, answer: Mapping[str, Json], name: str) -> list[Mapping[str, Json]]:
+        """The list of objects that `answer` has under `name`. Raises: CliError: it has none."""
+        rows = answer.get(name)
+        if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+            raise self._other(f"its {name} are no list of ours")
+        return rows
 
     def is_ready(self) -> bool:
         """Whether the control plane says that it does its work. Raises: CliError: it is away."""
@@ -153,8 +160,9 @@ class Client:
                 # An answer that got lost may be asked for again: a POST by its idempotency key.
                 if attempt == num_tries or isinstance(error, httpx.ConnectError):
                     raise self._away(error) from error
-            except httpx.DecodingError as error:
-                raise self._other(f"what came is not {error}") from error
+            except (httpx.DecodingError, httpx.InvalidURL) as error:
+                # A name in an answer before may be none.
+                raise self._other(f"not as ours does: {error}") from error
         raise AssertionError("the loop returns or raises")
 
     def _away(self, error: Exception) -> CliError:

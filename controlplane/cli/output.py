@@ -77,10 +77,20 @@ def say_wrapped(text: str, *, first: str = "", rest: str = "") -> None:
 
 
 def write_line(text: str = "", *, style: str | None = None) -> None:
-    """A line of the answer, on stdout; it goes over several where the terminal is narrow."""
+    """A line of the answer, on stdout; it goes over several where the terminal is narrow.
+
+    A line end at its beginning is an empty line before it; any other is shown as one.
+    """
     from rich.text import Text
 
-    console().print(Text(plain.lines(text), style=style or ""))
+    if text.startswith("\n"):
+        console().print()
+    console().print(Text(plain.shown(text.removeprefix("\n")), style=style or ""))
+
+
+def write_whole(text: str) -> None:
+    """A line of the answer, on stdout, whatever its length: something to copy, or for a log."""
+    sys.stdout.write(f"{plain.shown(text)}\n")
 
 
 def write_item(text: str, *, mark: str = "  - ") -> None:
@@ -178,10 +188,16 @@ def styled(text: str) -> "Text":
 
 def time_of(value: Any) -> str:
     """An ISO time without what a person does not need: `2026-11-30 19:08:36Z`."""
-    if not isinstance(value, str):
-        return MISSING
+    at = moment(value)
+    if at is None:
+        return value if isinstance(value, str) else MISSING
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def moment(value: Any) -> datetime | None:
+    """An ISO time with its zone, or None where `value` is none."""
     try:
         at = datetime.fromisoformat(value)
-    except ValueError:
-        return value
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+    except (ValueError, TypeError):
+        return None
+    return at if at.tzinfo else None

@@ -75,7 +75,7 @@ def weekly(
     if session.as_json:
         output.write_json(report)
         return
-    if not report["items"]:
+    if not session.client.rows_of(report, "items"):
         output.write_line("no session has ended yet")
         return
     for name in sorted({total["fleet"] for total in report["items"]}):

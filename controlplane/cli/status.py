@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+from urllib.parse import quote
 
 import typer
 
@@ -55,10 +56,10 @@ def look(client: Client) -> Status:
         is_ready=client.is_ready(),
         fleets=found,
         workers={
-            fleet["name"]: list(client.items(f"/v1/fleets/{fleet['name']}/workers"))
+            fleet["name"]: list(client.items(f"/v1/fleets/{_part(fleet['name'])}/workers"))
             for fleet in found
         },
-        canaries=[client.get(f"/v1/canaries/{one['name']}") for one in live],
+        canaries=[client.get(f"/v1/canaries/{_part(one['name'])}") for one in live],
     )
 
 
@@ -84,10 +85,16 @@ def _attention(found: Status, now: datetime) -> Iterator[str]:
 
 def state_of(worker: Mapping[str, Json], *, now: datetime) -> str:
     """As `worker list` says it, or that nothing has been heard of it lately."""
-    seen = worker.get("last_seen_at")
-    if isinstance(seen, str) and now - datetime.fromisoformat(seen) > SILENT_AFTER:
+    seen = output.moment(worker.get("last_seen_at"))
+    # A time that cannot be read says nothing, and nothing is no sign of life.
+    if seen is None or now - seen > SILENT_AFTER:
         return "silent"
     return workers.state_of(worker, now=now)
+
+
+def _part(name: str) -> str:
+    """A name as part of a path, also one that no server of ours gives."""
+    return quote(name, safe="", errors="replace")
 
 
 def _as_json(found: Status, needs: Sequence[str], *, now: datetime) -> Mapping[str, Json]:

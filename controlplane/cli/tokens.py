@@ -61,7 +61,7 @@ def create(
     if session.as_json:
         output.write_json(answer)
     else:
-        output.write_text((answer["token"] or f"written to {out}") + "\n")
+        output.write_whole(answer["token"] or f"written to {out}")
 
 
 def write_secret(path: Path, text: str) -> None:

@@ -88,8 +88,5 @@ def _notes(worker: Mapping[str, Json], *, fleet: str, now: datetime) -> Iterator
 
 
 def _is_over(pin: Mapping[str, Json], *, now: datetime) -> bool:
-    until = pin.get("expires_at")
-    try:
-        return isinstance(until, str) and datetime.fromisoformat(until) <= now
-    except (ValueError, TypeError):  # no time, or one without a zone: shown as it is
-        return False
+    until = output.moment(pin.get("expires_at"))
+    return until is not None and until <= now

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from controlplane.cli import output, plain
+from controlplane.cli import output
 from controlplane.cli.client import Client, Json
 from controlplane.cli.exits import CliError, Exit
 
@@ -58,7 +58,7 @@ def by_lines() -> Show:
     def show(found: Mapping[str, Json]) -> None:
         for line in lines(found):
             if line not in before:
-                output.write_text(f"{plain.shown(line)}\n")
+                output.write_whole(line)
         before[:] = lines(found)
 
     return show

@@ -1,6 +1,7 @@
 """Plays the scenes and tells how they ended: the body of `steadyframe demo`."""
 
 import json
+import shlex
 import signal
 import sys
 import threading
@@ -20,7 +21,7 @@ from controlplane.cli.demo.show import SceneFailedError, Show
 from controlplane.cli.demo.stage import Stage
 from controlplane.cli.demo.story import SceneResult
 from controlplane.cli.demo.summary import Summary
-from controlplane.cli.exits import Exit
+from controlplane.cli.exits import CliError, Exit
 
 
 def play(*, is_kept: bool, as_json: bool, summary_file: Path | None) -> Exit:
@@ -28,14 +29,41 @@ def play(*, is_kept: bool, as_json: bool, summary_file: Path | None) -> Exit:
 
     Raises: CliError: a process of the demo did not start or died.
     """
-    with _ending_on_sigterm(), stages.opened() as stage:
+    with _ending_on_sigterm(), stages.opened() as stage, explained(stage):
         summary = _played(stage, is_live=not as_json and sys.stderr.isatty())
         _tell(summary, as_json=as_json, file=summary_file)
         if not summary.is_as_expected:
             output.say(stage.logs())
-        if is_kept:
-            _keep(stage)
+        if is_kept and not _keep(stage):
+            return Exit.DEMO_FAILED
     return Exit.OK if summary.is_as_expected else Exit.DEMO_FAILED
+
+
+@contextmanager
+def explained(stage: Stage) -> Iterator[None]:
+    """Whatever ends the demo before its time, ends it as failed and with the end of every log.
+
+    Its folder is removed with it, so that nothing but what is told here is left.
+    """
+    try:
+        yield
+    except CliError as error:
+        if error.exit_code is Exit.INTERRUPTED:
+            raise
+        raise CliError(
+            _ended(stage) or str(error),
+            exit_code=Exit.DEMO_FAILED,
+            detail="\n".join(part for part in (error.detail, stage.logs()) if part),
+        ) from error
+
+
+def _ended(stage: Stage) -> str:
+    """That the control plane has ended and how; empty while it runs."""
+    code = stage.server_exit_code()
+    if code is None:
+        return ""
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    return f"the demo's control plane {how} before its time"
 
 
 # On a shared machine a stall of seconds is no rarity; twice in one scene is a machine too busy.
@@ -122,12 +150,13 @@ def _tell(summary: Summary, *, as_json: bool, file: Path | None) -> None:
         summaries.write(summary)
 
 
-def _keep(stage: Stage) -> None:
-    """Leave everything running until Ctrl-C."""
+def _keep(stage: Stage) -> bool:
+    """Leave everything running until Ctrl-C. Returns: whether that is how it ended."""
     output.say(
         f"\nstill running: open {stage.client.url} and log in with the token in\n"
         f"  {stage.token_file}\n"
         "or in another terminal:\n"
+        f"{_activation()}"
         f"  export STEADYFRAME_URL={stage.client.url}\n"
         f"  export STEADYFRAME_TOKEN_FILE={stage.token_file}\n"
         "  steadyframe worker list demo\n"
@@ -143,6 +172,15 @@ def _keep(stage: Stage) -> None:
             pause.wait(1)
     except KeyboardInterrupt:
         output.say("ending")
+        return True
+    output.say(f"{_ended(stage)}; the end of every log:\n{stage.logs()}")
+    return False
+
+
+def _activation() -> str:
+    """The line that puts `steadyframe` on the path of another shell, where it is in a venv."""
+    script = Path(sys.prefix) / "bin" / "activate"
+    return f"  source {shlex.quote(str(script))}\n" if script.is_file() else ""
 
 
 @contextmanager

@@ -143,8 +143,9 @@ class Show:
             raise CliError("the demo's control plane died", exit_code=Exit.DEMO_FAILED)
         for name in self.stage.viewers.gone():
             raise CliError(
-                f"the viewer of {name} died:\n{self.stage.viewers.last_lines(name)}",
+                f"the viewer of {name} died",
                 exit_code=Exit.DEMO_FAILED,
+                detail=self.stage.viewers.last_lines(name),
             )
 
     def _measure(self) -> None:

@@ -73,7 +73,7 @@ class Stage:
     def start_server(self, *, wait: Callable[[float], None]) -> None:
         """Start `steadyframe serve` on a free port and wait until it answers.
 
-        Raises: CliError with the end of its log if it does not.
+        Raises: CliError: it does not.
         """
         self._server = Child(
             [sys.executable, "-m", "controlplane.cli.main", "serve"],
@@ -89,9 +89,9 @@ class Stage:
         while not self._is_server_ready():
             if self._server.exit_code() is not None or self.clock.monotonic() > give_up_at:
                 raise CliError(
-                    "the demo's control plane did not start; the end of its log:\n"
-                    + self._server.last_lines(),
+                    "the demo's control plane did not start",
                     exit_code=Exit.DEMO_FAILED,
+                    detail=self._server.last_lines(),
                 )
             wait(0.1)
 
