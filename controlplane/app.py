@@ -21,7 +21,7 @@ from fastapi import FastAPI
 
 from controlplane import assets, telemetry
 from controlplane import settings as settings_module
-from controlplane.api import metrics, poller, problems, server
+from controlplane.api import metrics, openapi, poller, problems, server
 from controlplane.api.context import Context
 from controlplane.api.limits import BodyLimit, HostAllowList, SafeHeaders
 from controlplane.api.routes import (
@@ -211,6 +211,7 @@ def _application(context: Context, loop: Loop) -> FastAPI:
     app.add_middleware(HostAllowList, allowed=(settings.host, *settings.allowed_hosts))
     app.add_middleware(SafeHeaders)
     metrics.install(app)
+    openapi.install(app, routers=ROUTERS)
     return app
 
 

@@ -18,6 +18,7 @@ from tests.api.control_plane import (
     reporter,
 )
 from tests.api.local_client import local_client
+from tests.clock import CountingId
 
 CPU = {"fleet": FLEET, "hardware": "cpu"}
 
@@ -205,10 +206,12 @@ def test_another_replica_and_a_restart_count_the_same(plane: ControlPlane) -> No
     assert "steadyframe_sessions_slow_total" in str(_of_store(scraped.text(plane)))
 
 
-def test_two_applications_in_one_process_share_no_counter(plane: ControlPlane) -> None:
+def test_two_applications_in_one_process_share_no_counter(
+    plane: ControlPlane, new_id: CountingId
+) -> None:
     parts = plane.parts
     with control_plane(
-        parts.context.database, plane.state_dir, clock=plane.clock, new_id=parts.context.new_id
+        parts.context.database, plane.state_dir, clock=plane.clock, new_id=new_id
     ) as other:
         other.client.get("/livez")
 
