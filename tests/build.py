@@ -4,6 +4,7 @@ Values of the domain are built by `tests/domain/build.py`; here are rows that st
 and the messages and records of the contract.
 """
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -25,12 +26,16 @@ from controlplane.contract.records import (
 )
 from controlplane.contract.vocabulary import EventName, Outcome, Reason
 from controlplane.domain.canary import Canary
+from controlplane.domain.desired import Qualification
 from controlplane.domain.fleet import Fleet, Worker
+from controlplane.domain.ledger import Standing
 from controlplane.services.ingest import Received, Writer
 from controlplane.store import canaries as canary_store
 from controlplane.store import fleets as fleet_store
 from controlplane.store import policies as policy_store
+from controlplane.store import qualifications as qualification_store
 from controlplane.store import workers as worker_store
+from controlplane.store.qualifications import Entry
 from controlplane.store.transaction import Connection
 from tests.clock import START
 from tests.domain import build as domain
@@ -43,6 +48,7 @@ STACK = vocabulary.stack_digest(STACK_PARTS)
 FLAG = domain.FLAG
 PLAIN = domain.PLAIN
 FUSED = domain.FUSED
+SUBJECT = Qualification(flag=FLAG, variant=FUSED, hardware=HARDWARE, stack=STACK)
 _EVENTS: dict[type[Record], EventName] = {
     SessionStarted: EventName.SESSION_STARTED,
     SessionWindow: EventName.SESSION_WINDOW,
@@ -79,6 +85,12 @@ def put_canary(conn: Connection, **changes: Any) -> Canary:
     canary = domain.canary(**{**known, **times, **changes})
     canary_store.insert(conn, canary)
     return canary
+
+
+def put_record(conn: Connection, **changes: Any) -> int:
+    """A record that the fused variant is qualified on `put_worker`'s workers, in every fleet."""
+    base = Entry(subject=SUBJECT, standing=Standing.QUALIFIED, actor="ada", reason="a test")
+    return qualification_store.append(conn, replace(base, **changes), now=START)
 
 
 def registration(**changes: Any) -> Registration:

@@ -126,6 +126,9 @@ class Canary:
     num_lease_lapses: int
     reason: str  # of the last transition, in words
     version: int  # rises by one with every transition; the store refuses a stale writer
+    # Each attempt before this one failed on the same hardware and stack: attempt k tests at
+    # alpha / 2^(k - 1), so that all attempts together err no more often than twice alpha.
+    attempt: int = 1
 
 
 def apply(canary: Canary, event: Event, *, now: datetime, reason: str) -> Canary:
@@ -162,6 +165,7 @@ def check_invariants(canary: Canary) -> None:
         f"{canary.name} was {canary.phase} before it was"
     )
     assert canary.num_lease_lapses <= MAX_LEASE_LAPSES, f"{canary.name} outlived its lapses"
+    assert canary.attempt >= 1, f"attempt {canary.attempt} of canary {canary.name}"
     assert canary.variant != canary.baseline, f"{canary.name} compares a variant with itself"
 
 

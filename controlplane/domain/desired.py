@@ -91,6 +91,7 @@ class Layers:
     fleet: Fleet
     qualifications: frozenset[Qualification]
     assignment: Assignment | None
+    disqualifications: frozenset[Qualification] = frozenset()  # failed in a canary, and not since
 
 
 def resolve(
@@ -154,7 +155,9 @@ def _promoted(worker: Worker, flag: Flag, *, layers: Layers) -> Choice | None:
     )
     # Proven on one stack is not proven on the next: without the record, the fallback stands.
     if qualified not in layers.qualifications:
-        reason = f"{variant} is promoted, but not qualified on stack {worker.stack}"
+        is_failed = qualified in layers.disqualifications
+        missing = "disqualified" if is_failed else "not qualified"
+        reason = f"{variant} is promoted, but {missing} on stack {worker.stack}"
         return _choice(flag, flag.fallback_on(worker.hardware), Layer.FALLBACK, reason)
     return _choice(flag, variant, Layer.PROMOTED, f"promoted in {layers.fleet.name}")
 

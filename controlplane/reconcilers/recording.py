@@ -140,7 +140,7 @@ def _promote(conn: Connection, planned: Plan, *, now: datetime) -> None:
 
 
 def _settle(conn: Connection, seen: Observation, planned: Plan, *, now: datetime) -> None:
-    """Disqualify a variant that failed, and close the breakers that it opened: it is verified gone."""
+    """Disqualify what failed, and close the breakers that it opened: it is verified to be gone."""
     ledger.disqualify(conn, planned.canary, now=now)
     verified = {e.worker_id for e in planned.exposures if e.verified_at is not None}
     reason = f"{seen.canary.name} is rolled back and verified"

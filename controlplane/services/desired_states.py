@@ -15,6 +15,7 @@ from controlplane.domain.canary import RUNNING, Canary, Phase
 from controlplane.domain.desired import Assignment, Layer, Layers, Resolution, Trial
 from controlplane.domain.flag import Flag
 from controlplane.domain.fleet import Fleet, Worker
+from controlplane.domain.ledger import Standing
 from controlplane.domain.policy import Policy
 from controlplane.services import policies
 from controlplane.store import canaries as canary_store
@@ -39,6 +40,7 @@ class Situation:
     fleet: Fleet
     catalogue: tuple[Flag, ...]
     qualifications: frozenset[desired.Qualification]
+    disqualifications: frozenset[desired.Qualification]
     assignments: Mapping[str, Assignment]  # worker id -> the canary it is exposed to
     workers: tuple[Worker, ...]
 
@@ -47,6 +49,7 @@ class Situation:
         layers = Layers(
             fleet=self.fleet,
             qualifications=self.qualifications,
+            disqualifications=self.disqualifications,
             assignment=self.assignments.get(worker.id),
         )
         return desired.resolve(worker, catalogue=self.catalogue, layers=layers, now=now)
@@ -62,10 +65,12 @@ def situation(
     """
     if workers is None:
         workers = worker_store.in_fleet(conn, fleet=fleet)
+    known = qualification_store.standings(conn, fleet=fleet)
     return Situation(
         fleet=fleet_store.get(conn, fleet),
         catalogue=flag_store.catalogue(conn),
-        qualifications=qualification_store.valid(conn),
+        qualifications=_on_record(known, Standing.QUALIFIED),
+        disqualifications=_on_record(known, Standing.DISQUALIFIED),
         assignments=_assignments(conn, fleet=fleet, workers=workers),
         workers=workers,
     )
@@ -158,6 +163,12 @@ def _write(
         reason=highest.reason,
         now=now,
     )
+
+
+def _on_record(
+    known: Mapping[desired.Qualification, Standing], standing: Standing
+) -> frozenset[desired.Qualification]:
+    return frozenset(one for one, its_standing in known.items() if its_standing is standing)
 
 
 def _assignments(

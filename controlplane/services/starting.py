@@ -15,6 +15,7 @@ from controlplane.domain.document import duration_text
 from controlplane.domain.errors import ConflictError, InvalidValueError, one_of
 from controlplane.domain.flag import Flag, Variant
 from controlplane.domain.fleet import Fleet, Mode, Worker
+from controlplane.domain.ledger import Record, Standing
 from controlplane.domain.policy import Policy, Traffic
 from controlplane.services import policies
 from controlplane.store import canaries as canary_store

@@ -7,14 +7,12 @@ import pytest
 
 from controlplane.contract.messages import DesiredState
 from controlplane.domain.canary import Phase
-from controlplane.domain.desired import Qualification
 from controlplane.domain.fleet import Mode
 from controlplane.services import desired_states
 from controlplane.store import canaries as canary_store
 from controlplane.store import desired_states as desired_store
 from controlplane.store import flags as flag_store
 from controlplane.store import fleets as fleet_store
-from controlplane.store import qualifications as qualification_store
 from controlplane.store import workers as worker_store
 from controlplane.store.transaction import Connection, Database
 from tests import build
@@ -44,16 +42,7 @@ def stored(conn: Connection, name: str) -> DesiredState:
 def promote(conn: Connection) -> None:
     fleet = fleet_store.get(conn, build.FLEET)
     fleet_store.save(conn, replace(fleet, promoted={build.FLAG: build.FUSED}))
-    qualification_store.put(
-        conn,
-        qualification=Qualification(
-            flag=build.FLAG, variant=build.FUSED, hardware=build.HARDWARE, stack=build.STACK
-        ),
-        canary_id=None,
-        actor="ada",
-        reason="attested",
-        now=START,
-    )
+    build.put_record(conn)
 
 
 def test_writing_twice_changes_nothing_the_second_time(database: Database) -> None:

@@ -8,6 +8,7 @@ from fastapi.responses import JSONResponse
 from controlplane.api import auth, paging, views
 from controlplane.api.changes import ByOperator
 from controlplane.api.context import Context, Here
+from controlplane.api.problems import ForbiddenError
 from controlplane.api.schemas import (
     DEFAULT_LIMIT,
     CanaryPath,
@@ -18,9 +19,12 @@ from controlplane.api.schemas import (
     NameQuery,
     SequenceCursor,
 )
+from controlplane.domain.ledger import DisqualifiedError
 from controlplane.domain.observation import RequestKind
 from controlplane.services import canaries
+from controlplane.services.change import Act, Change
 from controlplane.services.tokens import Principal
+from controlplane.store.transaction import Connection
 
 router = APIRouter(prefix="/v1/canaries", tags=["canaries"])
 CREATED = 201
@@ -37,10 +41,9 @@ def start_canary(body: CanaryStart, change: ByOperator) -> JSONResponse:
         variant=body.variant,
         policy=body.policy,
         hardware=body.hardware,
+        may_repeat=change.principal.role == auth.Role.ADMIN,
     )
-    return change.make(
-        body, lambda conn, act: canaries.start(conn, wanted, act=act), status=CREATED
-    )
+    return change.make(body, lambda conn, act: _started(conn, wanted, act), status=CREATED)
 
 
 @router.get("")
@@ -106,6 +109,13 @@ def ask(name: CanaryPath, body: CanaryRequest, change: ByOperator) -> JSONRespon
     return change.make(
         body, lambda conn, act: canaries.ask(conn, name, kind, act=act), status=ACCEPTED
     )
+
+
+def _started(conn: Connection, wanted: canaries.Wanted, act: Act) -> Change:
+    try:
+        return canaries.start(conn, wanted, act=act)
+    except DisqualifiedError as error:
+        raise ForbiddenError(str(error)) from error
 
 
 def _check_fleet_of(here: Context, principal: Principal, name: str) -> None:
