@@ -33,6 +33,7 @@ from controlplane.api.routes import (
     imports,
     office,
     otlp,
+    qualifications,
     reports,
     workers,
 )
@@ -71,6 +72,7 @@ ROUTERS = (
     fleet_workers.router,
     catalogue.router,
     canaries.router,
+    qualifications.router,
     office.router,
     reports.router,
     imports.router,

@@ -56,6 +56,8 @@ def without_nul(value: Any, depth: int = 0) -> Any:
 NamePath = Annotated[str, Path(pattern=NAME_PATTERN)]
 # A flag's name and a number.
 CanaryPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_.-]{0,99}$")]
+# A running number that the database gave.
+NumberPath = Annotated[int, Path(ge=1, le=MAX_INT64)]
 IdPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 NameQuery = Annotated[str | None, Query(pattern=NAME_PATTERN)]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT)]
@@ -158,6 +160,15 @@ class CanaryRequest(Because):
     """POST /v1/canaries/{name}/requests."""
 
     kind: Literal["pause", "resume", "abort", "promote"]
+
+
+class AttestationRequest(Because):
+    """POST /v1/fleets/{fleet}/attestations."""
+
+    flag: Name
+    variant: Name
+    hardware: Name | None = None
+    stack: Name | None = None
 
 
 class SessionImport(Because):
