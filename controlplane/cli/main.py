@@ -10,6 +10,7 @@ from controlplane.cli import (
     fleets,
     importing,
     policies,
+    qualifications,
     reports,
     running,
     shell,
@@ -34,6 +35,7 @@ status.register(app)
 app.add_typer(fleets.app, name="fleet", no_args_is_help=True)
 app.add_typer(workers.app, name="worker", no_args_is_help=True)
 app.add_typer(canaries.app, name="canary", no_args_is_help=True)
+app.add_typer(qualifications.app, name="qualification", no_args_is_help=True)
 app.add_typer(policies.app, name="policy", no_args_is_help=True)
 app.add_typer(tokens.app, name="token", no_args_is_help=True)
 app.add_typer(importing.app, name="import", no_args_is_help=True)
