@@ -9,7 +9,7 @@ ratio is above 1", so it ever reaches 1 / alpha with a probability of at most al
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import exp, floor, fsum, inf, lgamma, log
+from math import exp, floor, fsum, inf, isnan, lgamma, log
 from typing import Final, Self
 
 # Odds ratios that are bet on, with equal weights: 0.7 % against 2 %, 5 % and 15 %.
@@ -117,11 +117,12 @@ def worst_ranked(
 
     Args:
         canary: a number a session, lower is worse; None for a failed session, which ranks worst
-            (else an arm whose sessions die would look faster for it).
+            (else an arm whose sessions die would look faster for it). NaN ranks worst, too: it is
+            below nothing and would leave the others unsorted.
         control: likewise.
         quantile: of the pooled block, in (0, 1]; below one session there is nothing to compare.
     """
-    ranked = [[-inf if one is None else one for one in arm] for arm in (canary, control)]
+    ranked = [[_rank(one) for one in arm] for arm in (canary, control)]
     pooled = sorted(ranked[0] + ranked[1])
     num_worst = floor(quantile * len(pooled))
     if num_worst < 1:
@@ -149,3 +150,7 @@ def combined(e_values: Iterable[tuple[float, float]]) -> float:
 
 def _log_choose(num: int, taken: int) -> float:
     return lgamma(num + 1) - lgamma(taken + 1) - lgamma(num - taken + 1)
+
+
+def _rank(value: float | None) -> float:
+    return -inf if value is None or isnan(value) else value

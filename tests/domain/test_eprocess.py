@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate, combinations, pairwise, product
-from math import comb, exp, fsum, inf, isclose, isfinite, log, prod
+from math import comb, exp, fsum, inf, isclose, isfinite, log, nan, prod
 from random import Random
 
 import pytest
@@ -347,6 +347,17 @@ def test_ranks_of_a_better_canary_have_a_mean_of_at_most_one_with_ties(
             mean += chance * exp(eprocess.log_factor(table, odds_ratio))
         assert mean <= 1 + 1e-9
         assert isclose(mean, 1) == (canary == control)
+
+
+@given(
+    st.permutations([nan, nan, 1.0, 2.0, 3.0]), st.permutations([nan, *map(float, range(4, 13))])
+)
+def test_what_is_no_number_ranks_worst_wherever_it_stands(
+    canary: list[float], control: list[float]
+) -> None:
+    """Compared as it is, it would be below nothing and hide what stands behind it."""
+    assert worst_ranked(canary, control, quantile=0.1) == Table(2, 5, 1, 10)
+    assert worst_ranked(canary, control, quantile=0.3) == Table(3, 5, 1, 10)
 
 
 def test_an_arm_whose_sessions_die_does_not_look_faster_for_it() -> None:
