@@ -56,6 +56,7 @@ STATUSES: Sequence[tuple[type[errors.DomainError], HTTPStatus]] = (
     (MalformedError, HTTPStatus.BAD_REQUEST),
     (TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     (BusyError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (errors.UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
     (errors.NotFoundError, HTTPStatus.NOT_FOUND),
     (errors.InvalidValueError, HTTPStatus.UNPROCESSABLE_ENTITY),
     (BadRowsError, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -84,6 +85,8 @@ def status_of(error: errors.DomainError) -> HTTPStatus:
 def _refused(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, errors.DomainError), "registered for DomainError only"
     status = status_of(error)
+    if isinstance(error, errors.UnavailableError):  # somebody has to make room, or start it again
+        log.error("store_unavailable", reason=str(error))
     members: dict[str, object] = {}
     if isinstance(error, errors.InvalidValueError):
         members = {

@@ -33,6 +33,10 @@ class StaleVersionError(ConflictError):
         self.version = version
 
 
+class UnavailableError(DomainError):
+    """It cannot be done just now, through no fault of the request; it may be sent again."""
+
+
 class InvalidValueError(DomainError):
     """A value that is not allowed: names the key, the value and what is."""
 

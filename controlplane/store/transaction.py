@@ -8,7 +8,7 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, text
 
-from controlplane.store import dialect
+from controlplane.store import availability, dialect
 
 __all__ = ["Connection", "Database"]
 
@@ -38,15 +38,19 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection that sees one snapshot and refuses to write."""
-        with self._engine.connect() as conn:
+        """A connection that sees one snapshot and refuses to write. Raises: UnavailableError."""
+        with availability.told(), self._engine.connect() as conn:
             yield conn.execution_options(**dialect.read_options(self._engine))
             conn.rollback()
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A connection whose changes are kept if the block ends without an exception."""
-        with self._engine.connect() as conn:
+        """A connection whose changes are kept if the block ends without an exception.
+
+        Raises:
+            UnavailableError: the database cannot just now; nothing of the block is kept.
+        """
+        with availability.told(), self._engine.connect() as conn:
             yield conn.execution_options(**dialect.write_options(self._engine))
             conn.commit()
 
