@@ -4,9 +4,10 @@ Rollback and promotion each have their own question. Neither "no regression was 
 "not shown to be as good" rolls back.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import fsum
+from typing import Final, Self
 
 from controlplane.domain import eprocess, noninferiority
 from controlplane.domain.blocks import (
@@ -15,11 +16,12 @@ from controlplane.domain.blocks import (
     SHIFT,
     SLOW,
     STEP_TIME,
+    UNRATED,
     Block,
     Kind,
     ranked,
 )
-from controlplane.domain.eprocess import QUANTILES, Table
+from controlplane.domain.eprocess import QUANTILES, Mixture, Table
 
 # What promotion asks about, each on its own: all of them must be shown, so alpha is not divided.
 # A rate of failures needs those that did not fail: sessions of the window, in their arms.
@@ -51,33 +53,66 @@ class Regression:
     """Evidence that the canary does worse."""
 
     value: float  # the weighted mean; above 1 / alpha at most in alpha of healthy canaries, ever
+    trajectory: tuple[float, ...]  # the value after each block
     by_indicator: Mapping[str, float]  # e-value of each
     attributed: str  # the indicator with the largest weighted e-value
     num_blocks: int  # in which both arms had someone
 
 
-def regression(blocks: Sequence[Block], weights: Weights) -> Regression:
+def regression(blocks: Iterable[Block], weights: Weights) -> Regression:
     """The evidence of all blocks, in the order they were written."""
     weighted = weights.of()
-    values = {indicator: indicator_value(blocks, indicator) for indicator in weighted}
+    folds = {indicator: _Fold.of(indicator) for indicator in weighted}
+    trajectory: list[float] = []
+    num_blocks = 0
+    for block in blocks:
+        folds = {indicator: fold.after(block) for indicator, fold in folds.items()}
+        trajectory.append(
+            eprocess.combined((weight, folds[name].value) for name, weight in weighted.items())
+        )
+        num_blocks += any(t.is_comparison for tables in block.tables.values() for t in tables)
+    values = {indicator: fold.value for indicator, fold in folds.items()}
     return Regression(
-        value=eprocess.combined((weighted[name], value) for name, value in values.items()),
+        value=trajectory[-1] if trajectory else 1.0,
+        trajectory=tuple(trajectory),
         by_indicator=values,
         attributed=max(weighted, key=lambda name: weighted[name] * values[name]),
-        num_blocks=sum(_is_comparison(block) for block in blocks),
+        num_blocks=num_blocks,
     )
 
 
-def indicator_value(blocks: Sequence[Block], indicator: str) -> float:
+def indicator_value(blocks: Iterable[Block], indicator: str) -> float:
     """The e-value of one indicator; of an indicator of ranks the mean over its quantiles."""
-    kind = Kind.FAILURES if indicator == FAILED else Kind.SESSIONS
-    of_kind = [block for block in blocks if block.kind is kind]
-    if indicator in (SLOW, FAILED) or any(indicator in block.tables for block in of_kind):
-        return eprocess.evidence(block.tables.get(indicator, ()) for block in of_kind)
-    return sum(
-        eprocess.evidence(block.tables.get(ranked(indicator, quantile), ()) for block in of_kind)
-        for quantile in QUANTILES
-    ) / len(QUANTILES)
+    fold = _Fold.of(indicator)
+    for block in blocks:
+        fold = fold.after(block)
+    return fold.value
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """E-processes of one indicator: one, or one a quantile."""
+
+    kind: Kind
+    states: tuple[tuple[str, Mixture], ...]  # key in `Block.tables`, state
+
+    @classmethod
+    def of(cls, indicator: str) -> Self:
+        keys = [indicator]
+        if indicator not in (SLOW, UNRATED, FAILED):
+            keys = [ranked(indicator, quantile) for quantile in QUANTILES]
+        kind = Kind.FAILURES if indicator == FAILED else Kind.SESSIONS
+        return cls(kind, tuple((key, Mixture()) for key in keys))
+
+    def after(self, block: Block) -> Self:
+        if block.kind is not self.kind:
+            return self
+        states = ((key, state.after(block.tables.get(key, ()))) for key, state in self.states)
+        return replace(self, states=tuple(states))
+
+    @property
+    def value(self) -> float:
+        return fsum(state.value for _, state in self.states) / len(self.states)
 
 
 def non_inferiority(blocks: Iterable[Block], *, margin: float) -> Mapping[str, float]:
@@ -104,7 +139,3 @@ def totals(blocks: Iterable[Block], indicator: str) -> Table:
         control_bad=sum(table.control_bad for table in tables),
         control=sum(table.control for table in tables),
     )
-
-
-def _is_comparison(block: Block) -> bool:
-    return any(table.is_comparison for tables in block.tables.values() for table in tables)

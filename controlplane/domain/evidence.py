@@ -121,6 +121,17 @@ class ProbeEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QualityEvidence:
+    """What was measured of the picture under the canary's variant, by whoever measures it."""
+
+    id: str
+    measure: str
+    value: float
+    num_samples: int
+    received_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything received about one canary's stratum since its step began."""
 
@@ -129,6 +140,7 @@ class Evidence:
     trips: tuple[TripEvidence, ...]
     newest_record_at: Mapping[str, datetime]  # worker -> receipt of its newest record
     probes: tuple[ProbeEvidence, ...] = ()  # oldest first
+    qualities: tuple[QualityEvidence, ...] = ()
 
 
 def _is_rated(fps: float | None, *, streamed_s: float) -> bool:

@@ -2,25 +2,21 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final
+from math import isfinite
 
 from controlplane.contract import vocabulary
 from controlplane.contract.vocabulary import ARM_CANARY, Outcome, Reason
-from controlplane.domain.evidence import MemoryEvidence, SessionEvidence
+from controlplane.domain.evidence import SessionEvidence
 from controlplane.domain.policy import (
-    CoverageGate,
     FailureGate,
     FloorGate,
     FreshnessGate,
     HardStop,
-    MemoryGate,
+    QualityGate,
+    StallGate,
     Traffic,
 )
 from controlplane.domain.verdict import Case, GateResult, Verdict
-
-# From this many lengths with a buffer each it is growth and not a warm-up. Passing may ask for more
-# lengths; failing does not wait for them.
-LEAST_RETAINED: Final = 3
 
 
 def canary_sessions(case: Case) -> tuple[SessionEvidence, ...]:
@@ -88,11 +84,11 @@ def freshness(gate: FreshnessGate, case: Case, *, now: datetime) -> GateResult:
         newest = case.evidence.newest_record_at.get(worker)
         if newest is None:
             reason = f"no record of {worker} has been received"
-            return _unmeasured("freshness", limit=limit_s, reason=reason)
+            return unmeasured("freshness", limit=limit_s, reason=reason)
         # A record from the future is a wrong clock on our side of the receipt: it is not fresh.
         ages_s[worker] = abs((now - newest).total_seconds())
     if not ages_s:
-        return _unmeasured("freshness", limit=limit_s, reason="no worker is exposed")
+        return unmeasured("freshness", limit=limit_s, reason="no worker is exposed")
     oldest = max(ages_s, key=lambda worker: (ages_s[worker], worker))
     is_fresh = ages_s[oldest] <= limit_s
     return GateResult(
@@ -110,9 +106,7 @@ def failures(gate: FailureGate, case: Case) -> GateResult:
     sessions = canary_sessions(case)
     failed = sorted((s for s in sessions if s.has_failed), key=lambda s: (s.updated_at, s.id))
     if not sessions:
-        return _unmeasured(
-            "failures", limit=gate.at_most, reason="no session of the canary arm yet"
-        )
+        return unmeasured("failures", limit=gate.at_most, reason="no session of the canary arm yet")
     is_failing = len(failed) > gate.at_most
     told = f"{len(failed)} of {len(sessions)} sessions failed, {gate.at_most} allowed"
     if failed:
@@ -135,13 +129,13 @@ def floor(gate: FloorGate, case: Case) -> GateResult:
     rates = [
         (session, fps)
         for session in canary_sessions(case)
-        for fps in _rates(session, variant=case.variant, horizon=horizon)
+        for fps in _rates(session, variant=case.variant, horizon=horizon, gate=gate)
         # A non-compliant session is never healthy evidence; what it streamed may still fail.
         if not (session.is_non_compliant and vocabulary.meets_floor(fps, floor=gate.at_least))
     ]
     if not rates:
         reason = "no session of the canary arm has streamed long enough to be rated"
-        return _unmeasured("floor", limit=gate.at_least, reason=reason)
+        return unmeasured("floor", limit=gate.at_least, reason=reason)
     below = [pair for pair in rates if not vocabulary.meets_floor(pair[1], floor=gate.at_least)]
     worst, fps = min(rates, key=lambda pair: (pair[1], pair[0].id))
     return GateResult(
@@ -158,9 +152,18 @@ def floor(gate: FloorGate, case: Case) -> GateResult:
     )
 
 
-def _rates(session: SessionEvidence, *, variant: str, horizon: timedelta) -> Iterable[float]:
-    """Rates of a judged session: of its segments on the variant if it changed, else of itself."""
-    if not session.is_judged(horizon=horizon) or session.outcome is Outcome.VIEWER_LIMITED:
+def _rates(
+    session: SessionEvidence, *, variant: str, horizon: timedelta, gate: FloorGate
+) -> Iterable[float]:
+    """Rates of a session: of its segments on the variant if it changed, else of itself.
+
+    Of one that is not judged yet only what holds for long enough below the floor already.
+    """
+    if session.outcome is Outcome.VIEWER_LIMITED:
+        return
+    if not session.is_judged(horizon=horizon):
+        if _is_below(session, gate) and session.fps is not None:
+            yield session.fps
         return
     for segment in session.segments:
         if segment.variant == variant and segment.fps is not None and segment.counts_for_rate():
@@ -170,116 +173,73 @@ def _rates(session: SessionEvidence, *, variant: str, horizon: timedelta) -> Ite
         yield session.fps
 
 
-def memory(gate: MemoryGate, case: Case, *, now: datetime) -> GateResult:
-    """Whether exposed workers keep memory in bounds."""
-    limit_bytes = gate.growth_per_length_at_most
-    memories = [
-        memory
-        for memory in sorted(case.evidence.memories, key=lambda memory: memory.worker)
-        if memory.worker in case.exposed and _is_recent(memory, case, now=now)
+def _is_below(session: SessionEvidence, gate: FloorGate) -> bool:
+    is_long = gate.sustained is not None and session.streamed_s >= gate.sustained.total_seconds()
+    if not is_long or not session.counts_for_rate() or session.fps is None:
+        return False
+    return not vocabulary.meets_floor(session.fps, floor=gate.at_least)
+
+
+def stall(gate: StallGate, case: Case) -> GateResult:
+    """Whether no session of the canary arm stood still for too long at once, ended or not."""
+    limit_ms = gate.at_most.total_seconds() * 1000
+    seen = [
+        session
+        for session in canary_sessions(case)
+        if session.outcome is not Outcome.VIEWER_LIMITED and session.streamed_s > 0
     ]
-    missing = case.exposed - {memory.worker for memory in memories}
-    failing = [(memory, why) for memory in memories for why in _excesses(memory, gate)]
-    if failing:
-        memory, why = failing[0]
-        return GateResult(
-            gate="memory",
-            verdict=Verdict.FAILING,
-            value=growth_per_length(memory),
-            limit=limit_bytes,
-            num_samples=len(memory.lengths),
-            reason=f"{memory.worker}: {why}",
-            failed_at=min(memory.received_at for memory, _ in failing),
-        )
-    if missing or not memories:
-        names = ", ".join(sorted(missing)) or "any exposed worker"
-        return _unmeasured("memory", limit=limit_bytes, reason=f"no memory record of {names}")
-    if unlimited := [memory.worker for memory in memories if not memory.limit_bytes]:
-        reason = f"{', '.join(unlimited)} reports no memory limit, so its usage cannot be judged"
-        return _unmeasured("memory", limit=limit_bytes, reason=reason)
-    num_lengths = len(_lengths_met(case))
-    growth = max(growth_per_length(memory) for memory in memories)
-    # Growth over the limit on too few lengths to fail on is no reason to pass either.
-    is_passing = num_lengths >= gate.least_lengths and growth <= limit_bytes
+    if not seen:
+        reason = "no session of the canary arm has streamed yet"
+        return unmeasured("stall", limit=limit_ms, reason=reason)
+    # What is no number was not measured, and is no pass.
+    blind = [s for s in seen if not isfinite(s.longest_stall_ms) or s.longest_stall_ms < 0]
+    stalled = [s for s in seen if s not in blind and s.longest_stall_ms > limit_ms]
+    worst = max((s for s in seen if s not in blind), key=_stall_ms, default=None)
+    if blind and not stalled:
+        reason = f"session {blind[0].id} on {blind[0].worker} reports no stall time that is one"
+        return unmeasured("stall", limit=limit_ms, reason=reason)
+    assert worst is not None, "either a session is blind or it has a stall time"
     return GateResult(
-        gate="memory",
-        verdict=Verdict.PASSING if is_passing else Verdict.INCONCLUSIVE,
-        value=growth,
-        limit=limit_bytes,
-        num_samples=num_lengths,
+        gate="stall",
+        verdict=Verdict.FAILING if stalled else Verdict.PASSING,
+        value=worst.longest_stall_ms,
+        limit=limit_ms,
+        num_samples=len(seen),
         reason=(
-            f"{num_lengths} distinct first-forward lengths met, {gate.least_lengths} asked for;"
-            f" {_mib(growth)} kept for each"
+            f"{len(stalled)} of {len(seen)} sessions stood still for over {limit_ms:.0f} ms;"
+            f" longest {worst.longest_stall_ms:.0f} ms on {worst.worker}"
         ),
+        failed_at=min((session.updated_at for session in stalled), default=None),
     )
 
 
-def _lengths_met(case: Case) -> frozenset[int]:
-    """Lengths that the variant has met: a variant that keeps nothing for them reports none."""
-    return frozenset(
-        session.first_forward_length
-        for session in canary_sessions(case)
-        if session.first_forward_length > 0 and session.streamed_s > 0
-    )
+def _stall_ms(session: SessionEvidence) -> tuple[float, str]:
+    return session.longest_stall_ms, session.id
 
 
-def coverage(gate: CoverageGate, case: Case) -> GateResult:
-    """Whether rated sessions of the canary arm brought inputs from enough of the domain.
-
-    Of the whole canary, not of the step alone: an input that was met stays met.
-    """
-    lengths = [
-        session.first_forward_length
-        for session in canary_sessions(case)
-        if session.counts_for_rate() and not session.is_non_compliant
-    ]
-    met = {gate.bucket(length) for length in lengths} - {None}
-    outside = sum(gate.bucket(length) is None for length in lengths)
-    told = (
-        f"{len(met)} of {gate.num_buckets} buckets of first-forward lengths met,"
-        f" {gate.least_met} asked for"
-    )
-    if outside:
-        told += f"; {outside} sessions outside {gate.least} to {gate.most}"
+def quality(gate: QualityGate, case: Case) -> GateResult:
+    """Whether the newest report of the measure is within its bound; without one `unmeasured`."""
+    reports = [one for one in case.evidence.qualities if one.measure == gate.measure]
+    if not reports:
+        reason = f"no {gate.measure} has been reported for {case.variant}"
+        return unmeasured("quality", limit=gate.at_least, reason=reason)
+    newest = max(reports, key=lambda one: (one.received_at, one.id))
+    if not isfinite(newest.value):
+        reason = f"the newest {gate.measure} is no number"
+        return unmeasured("quality", limit=gate.at_least, reason=reason)
+    is_passing = newest.value >= gate.at_least
     return GateResult(
-        gate="coverage",
-        verdict=Verdict.PASSING if len(met) >= gate.least_met else Verdict.INCONCLUSIVE,
-        value=len(met),
-        limit=gate.least_met,
-        num_samples=len(lengths),
-        reason=told,
+        gate="quality",
+        verdict=Verdict.PASSING if is_passing else Verdict.FAILING,
+        value=newest.value,
+        limit=gate.at_least,
+        num_samples=newest.num_samples,
+        reason=(
+            f"{gate.measure} {newest.value:g} over {newest.num_samples} samples,"
+            f" {gate.at_least:g} asked for"
+        ),
+        failed_at=None if is_passing else newest.received_at,
     )
-
-
-def growth_per_length(memory: MemoryEvidence) -> float:
-    """Bytes the flag retains for each distinct first-forward length it retains any for, after one.
-
-    One buffer for all lengths is not growth. Lengths that left nothing do not dilute it: some of
-    them come from sessions of the control arm, which never ran the variant.
-    """
-    retained = [num_bytes for num_bytes in memory.lengths.values() if num_bytes]
-    if len(retained) < 2:  # noqa: PLR2004 - growth needs two points
-        return 0.0
-    return (sum(retained) - min(retained)) / (len(retained) - 1)
-
-
-def _excesses(memory: MemoryEvidence, gate: MemoryGate) -> Iterable[str]:
-    growth = growth_per_length(memory)
-    num_retained = sum(num_bytes > 0 for num_bytes in memory.lengths.values())
-    is_growth = num_retained >= min(gate.least_lengths, LEAST_RETAINED)
-    if is_growth and growth > gate.growth_per_length_at_most:
-        yield (
-            f"keeps {_mib(growth)} for each distinct first-forward length"
-            f" ({num_retained} seen), {_mib(gate.growth_per_length_at_most)} allowed"
-        )
-    if memory.limit_bytes and memory.resident_bytes > gate.usage_at_most * memory.limit_bytes:
-        usage = memory.resident_bytes / memory.limit_bytes
-        yield f"uses {usage:.0%} of its memory limit, {gate.usage_at_most:.0%} allowed"
-
-
-def _is_recent(memory: MemoryEvidence, case: Case, *, now: datetime) -> bool:
-    is_since_exposure = case.exposed_since is None or memory.received_at >= case.exposed_since
-    return is_since_exposure and now - memory.received_at <= case.policy.gates.freshness.at_most
 
 
 def sample(case: Case) -> GateResult:
@@ -303,7 +263,8 @@ def sample(case: Case) -> GateResult:
     )
 
 
-def _unmeasured(gate: str, *, limit: float, reason: str) -> GateResult:
+def unmeasured(gate: str, *, limit: float, reason: str) -> GateResult:
+    """Nothing to judge, or too old: what never passes."""
     return GateResult(
         gate=gate,
         verdict=Verdict.UNMEASURED,
@@ -312,7 +273,3 @@ def _unmeasured(gate: str, *, limit: float, reason: str) -> GateResult:
         num_samples=0,
         reason=reason,
     )
-
-
-def _mib(num_bytes: float) -> str:
-    return f"{num_bytes / 2**20:.1f} MiB"

@@ -4,25 +4,24 @@ Missing, stale or non-finite telemetry is `unmeasured`, never a pass. Nothing he
 happens next; `plan.py` does.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 
-from controlplane.domain import gates, preflight
-from controlplane.domain.policy import Preflight
-from controlplane.domain.verdict import Case, Judgement
+from controlplane.domain import compared_gates, coverage_gate, gates, memory_gate, preflight
+from controlplane.domain.policy import Gates, Preflight
+from controlplane.domain.verdict import Case, GateResult, Judgement
 
 
 def judge(case: Case, *, now: datetime) -> Judgement:
     """Judge every gate of the policy on the evidence of the present step."""
     asked = case.policy.gates
-    results = [gates.hard_stops(case), gates.freshness(asked.freshness, case, now=now)]
-    if asked.failures:
-        results.append(gates.failures(asked.failures, case))
-    if asked.floor:
-        results.append(gates.floor(asked.floor, case))
-    if asked.memory:
-        results.append(gates.memory(asked.memory, case, now=now))
-    if asked.coverage:
-        results.append(gates.coverage(asked.coverage, case))
+    results = [
+        gates.hard_stops(case),
+        gates.freshness(asked.freshness, case, now=now),
+        *_of_sessions(asked, case),
+        *_of_blocks(asked, case, now=now),
+        *_of_inputs(asked, case, now=now),
+    ]
     if case.policy.preflight:
         # A late report still counts, and a failing one acts from every phase.
         results.append(preflight.result(case.policy.preflight, case))
@@ -33,3 +32,34 @@ def judge(case: Case, *, now: datetime) -> Judgement:
 def judge_preflight(asked: Preflight, case: Case) -> Judgement:
     """Judge what is known before a viewer has met the variant."""
     return Judgement(results=(gates.hard_stops(case), preflight.result(asked, case)))
+
+
+def _of_sessions(asked: Gates, case: Case) -> Iterator[GateResult]:
+    if asked.failures:
+        yield gates.failures(asked.failures, case)
+    if asked.floor:
+        yield gates.floor(asked.floor, case)
+    if asked.stall:
+        yield gates.stall(asked.stall, case)
+
+
+def _of_blocks(asked: Gates, case: Case, *, now: datetime) -> Iterator[GateResult]:
+    if asked.regression:
+        yield compared_gates.regression(asked.regression, case, now=now)
+    if asked.non_inferiority:
+        yield compared_gates.non_inferiority(asked.non_inferiority, case)
+    if asked.slow_rate:
+        yield compared_gates.slow_rate(asked.slow_rate, case)
+    if asked.part_time:
+        yield compared_gates.part_time(asked.part_time, case)
+    if asked.sample_ratio:
+        yield compared_gates.sample_ratio(asked.sample_ratio, case)
+
+
+def _of_inputs(asked: Gates, case: Case, *, now: datetime) -> Iterator[GateResult]:
+    if asked.memory:
+        yield memory_gate.memory(asked.memory, case, now=now)
+    if asked.coverage:
+        yield coverage_gate.coverage(asked.coverage, case)
+    if asked.quality:
+        yield gates.quality(asked.quality, case)

@@ -64,6 +64,7 @@ class Observation:
     is_next: bool  # no older live canary of the same fleet and hardware
     tick: timedelta  # between two looks, nominally
     blocks: tuple[Block, ...] = ()  # of evidence, in the order they were written
+    qualified_slow_rate: float | None = None  # of the baseline there, on record
 
     @property
     def step(self) -> Step:
@@ -82,6 +83,8 @@ class Observation:
             step_since=self.canary.step_since,
             evidence=self.evidence,
             blocks=self.blocks,
+            attempt=self.canary.attempt,
+            qualified_slow_rate=self.qualified_slow_rate,
         )
 
     @property

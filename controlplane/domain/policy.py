@@ -1,6 +1,6 @@
 """What a canary must show: steps, bake, gates and limits, as typed values.
 
-Parsing lives in `policy_document.py`; here is what a policy means.
+Parsing lives in `policy_document.py` and `gate_document.py`; here is what a policy means.
 """
 
 from dataclasses import dataclass, field
@@ -9,6 +9,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from controlplane.contract.vocabulary import FLOOR_FPS
+from controlplane.domain.comparison import Weights
 
 
 class Traffic(StrEnum):
@@ -54,6 +55,8 @@ class Step:
     least_sessions: int  # judged and rated sessions of the canary arm before the step may pass
     traffic: Traffic = Traffic.LIVE
     arm_share: float = 1.0  # of the sessions on exposed workers that draw the canary, in (0, 1]
+    # Difference of rates that non-inferiority asks to rule out in this step; None: not asked.
+    margin: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,69 @@ class FloorGate:
     """Every session of the canary arm averages at least this many frames a second."""
 
     at_least: float = FLOOR_FPS
+    # A session that runs below the floor counts from this much streaming on; None: once judged.
+    sustained: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StallGate:
+    """No session of the canary arm stands still for longer than this at once.
+
+    An average forgives it: 580 s at 25 fps and one stall of 20 s average 24.17.
+    """
+
+    at_most: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionGate:
+    """Evidence that the canary does worse than its controls: rolls back at `at_most`, holds before.
+
+    An e-value: of healthy canaries at most 1 / `at_most` are ever rolled back, however long one
+    looks.
+    """
+
+    at_most: float = 100.0
+    hold_at: float = 10.0
+    weights: Weights = field(default_factory=Weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonInferiorityGate:
+    """Evidence that each guardrail's rate is not worse by the step's margin: what promotes."""
+
+    at_least: float = 20.0  # an e-value: 1 / alpha of false promotions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRateGate:
+    """The canary's slow rate is not shown to exceed what is expected, whatever the control does."""
+
+    # A rate; None: that of the baseline's qualification, and unmeasured where that has none.
+    expected: float | None = None
+    hold_at: float = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartTimeGate:
+    """No part of a step is shown to take longer in the canary than in its controls."""
+
+    hold_at: float = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRatioGate:
+    """Arms are recorded in the shares they were drawn in, and rated alike."""
+
+    hold_at: float = 100.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityGate:
+    """A measure of the picture, reported for the canary's variant, stays on its side of a bound."""
+
+    measure: str
+    at_least: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +144,8 @@ class MemoryGate:
     usage_at_most: float = 0.9  # resident over limit, in (0, 1]
     # Distinct lengths that canary sessions must have met before the gate can pass.
     least_lengths: int = 3
+    # Lengths of the declared domain; then growth is forecast to all of them against the headroom.
+    num_domain_lengths: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +163,8 @@ class CoverageGate:
     most: int  # and its last
     num_buckets: int
     least_met: int  # buckets
+    # Of what production sends, the share that may lie in buckets never met, by an upper bound.
+    unmet_at_most: float | None = None
 
     def bucket(self, length: int) -> int | None:
         """Index of the bucket that `length` falls into; None outside the domain."""
@@ -129,8 +199,15 @@ class Gates:
     freshness: FreshnessGate
     floor: FloorGate | None = None
     failures: FailureGate | None = None
+    stall: StallGate | None = None
+    regression: RegressionGate | None = None
+    non_inferiority: NonInferiorityGate | None = None
+    slow_rate: SlowRateGate | None = None
+    part_time: PartTimeGate | None = None
+    sample_ratio: SampleRatioGate | None = None
     memory: MemoryGate | None = None
     coverage: CoverageGate | None = None
+    quality: QualityGate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,19 +10,14 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Final
 
-from controlplane.domain import digest
+from controlplane.domain import digest, gate_document
 from controlplane.domain.document import Table, duration_text, share_text, size_text, table
 from controlplane.domain.errors import InvalidValueError, one_of
 from controlplane.domain.flag import Applies, Flag
+from controlplane.domain.gate_document import LEAST, MOST, MOST_COUNT, MOST_SIZE
 from controlplane.domain.policy import (
-    CoverageGate,
-    FailureGate,
-    FloorGate,
-    FreshnessGate,
-    Gates,
     HardStop,
     Limits,
-    MemoryGate,
     Policy,
     Preflight,
     Step,
@@ -36,37 +31,16 @@ POLICY_KEYS: Final = frozenset(
 )
 PREFLIGHT_KEYS: Final = frozenset({"lengths", "retained_at_most", "rollback_within", "within"})
 LENGTHS_KEYS: Final = frozenset({"from", "to", "number"})
-STEP_KEYS: Final = frozenset({"name", "workers", "traffic", "arm_share", "bake", "least_sessions"})
-# Each gate, the metric it judges and the keys it has beside these two.
-GATE_METRICS: Final = {
-    "floor": "session_fps",
-    "failures": "failed_sessions",
-    "memory": "retained_bytes_per_length",
-    "coverage": "first_forward_lengths",
-    "freshness": "record_age",
-}
-GATE_KEYS: Final = {
-    "floor": frozenset({"at_least"}),
-    "failures": frozenset({"at_most"}),
-    "memory": frozenset({"at_most", "usage_at_most", "least_lengths"}),
-    "coverage": frozenset({"from", "to", "buckets", "at_least"}),
-    "freshness": frozenset({"at_most"}),
-}
-_ANY_GATE_KEYS: Final = frozenset({"gate", "metric"}).union(*GATE_KEYS.values())
+STEP_KEYS: Final = frozenset(
+    {"name", "workers", "traffic", "arm_share", "bake", "least_sessions", "margin"}
+)
 LIMIT_KEYS: Final = frozenset(Limits.__dataclass_fields__)
 
-# Bounds against absurd values, not advice. Below half a second a duration is shorter than a tick.
-_LEAST: Final = timedelta(milliseconds=500)
-_MOST: Final = timedelta(days=30)
-_MOST_COUNT: Final = 1_000_000
-_MOST_FPS: Final = 240.0
-_MOST_SIZE: Final = 2**40
 _MAX_STEPS: Final = 20
-_MOST_LENGTH: Final = 1_000_000  # of a first forward, as a viewer may ask for it
 _MOST_LENGTHS: Final = 64
-_MOST_BUCKETS: Final = 1000
 # At least half of a stratum stays unexposed as control; the ramp to all is promotion, not a step.
 _MOST_WORKERS_SHARE: Final = Fraction(1, 2)
+_MOST_MARGIN: Final = Fraction(1, 2)  # a difference of two rates
 
 
 def parse(document: object, *, catalogue: Sequence[Flag]) -> Policy:
@@ -79,12 +53,13 @@ def parse(document: object, *, catalogue: Sequence[Flag]) -> Policy:
     root.whole("policy", least=FORM_VERSION, most=FORM_VERSION)
     flag_name = root.word("flag", [flag.name for flag in catalogue])
     flag = next(flag for flag in catalogue if flag.name == flag_name)
+    gates = gate_document.read(root)
     policy = Policy(
         name=root.name("name"),
         summary=root.text("summary"),
         flag=flag.name,
-        steps=_steps(root, flag=flag),
-        gates=_gates(root),
+        steps=_steps(root, flag=flag, has_margins=gates.non_inferiority is not None),
+        gates=gates,
         hard_stops=_hard_stops(root),
         limits=_limits(root),
         preflight=_preflight(root),
@@ -107,34 +82,12 @@ def describe(policy: Policy) -> list[str]:
     return [
         f"policy {policy.name} ({policy.digest[:12]}) for flag {policy.flag}: {policy.summary}",
         *(_step_text(step, number=number) for number, step in enumerate(policy.steps, start=1)),
-        *(f"gate {gate}: {words}" for gate, words in _gate_words(policy.gates).items()),
+        *(f"gate {gate}: {words}" for gate, words in gate_document.words(policy.gates).items()),
         f"preflight: {_preflight_text(policy.preflight)}",
         f"rolls back at the first: {one_of(policy.hard_stops)}",
         *([f"does not roll back at the first: {one_of(mild)}"] if mild else []),
         bounds,
     ]
-
-
-def _gate_words(gates: Gates) -> dict[str, str]:
-    words = dict.fromkeys(GATE_METRICS, "not asked")
-    if gates.floor:
-        words["floor"] = f"every session of the canary averages {gates.floor.at_least} fps or more"
-    if gates.failures:
-        words["failures"] = f"at most {gates.failures.at_most} canary sessions fail or are lost"
-    if memory := gates.memory:
-        words["memory"] = (
-            f"at most {size_text(memory.growth_per_length_at_most)} kept for each first-forward "
-            f"length, over at least {memory.least_lengths} lengths; resident at most "
-            f"{share_text(memory.usage_at_most)} of the limit"
-        )
-    if coverage := gates.coverage:
-        words["coverage"] = (
-            f"rated sessions meet at least {coverage.least_met} of {coverage.num_buckets} buckets "
-            f"of first-forward lengths from {coverage.least} to {coverage.most}"
-        )
-    oldest = duration_text(gates.freshness.at_most)
-    words["freshness"] = f"no exposed worker's newest record is older than {oldest}"
-    return words
 
 
 def _preflight_text(preflight: Preflight | None) -> str:
@@ -156,6 +109,7 @@ def _step_text(step: Step, *, number: int) -> str:
         f"step {number}, {step.name}: {exposed} of the workers, {share_text(step.arm_share)} of"
         f" their {step.traffic} sessions; {duration_text(step.bake)} under fresh evidence and at"
         f" least {step.least_sessions} ended sessions"
+        + (f"; margin {share_text(step.margin)}" if step.margin is not None else "")
     )
 
 
@@ -169,7 +123,7 @@ def _canonical_document(policy: Policy) -> dict[str, object]:
         "flag": policy.flag,
         **({"preflight": _preflight_document(policy.preflight)} if policy.preflight else {}),
         "steps": [_step_document(step) for step in policy.steps],
-        "gates": _gates_document(policy.gates),
+        "gates": gate_document.written(policy.gates),
         "hard_stops": sorted(policy.hard_stops),
         "limits": {
             name: duration_text(value) if isinstance(value, timedelta) else value
@@ -201,37 +155,15 @@ def _step_document(step: Step) -> dict[str, object]:
         "arm_share": share_text(step.arm_share),
         "bake": duration_text(step.bake),
         "least_sessions": step.least_sessions,
+        **({} if step.margin is None else {"margin": share_text(step.margin)}),
     }
 
 
-def _gates_document(gates: Gates) -> list[dict[str, object]]:
-    bounds: dict[str, dict[str, object]] = {}
-    if gates.floor:
-        bounds["floor"] = {"at_least": gates.floor.at_least}
-    if gates.failures:
-        bounds["failures"] = {"at_most": gates.failures.at_most}
-    if gates.memory:
-        bounds["memory"] = {
-            "at_most": size_text(gates.memory.growth_per_length_at_most),
-            "usage_at_most": share_text(gates.memory.usage_at_most),
-            "least_lengths": gates.memory.least_lengths,
-        }
-    if coverage := gates.coverage:
-        bounds["coverage"] = {
-            "from": coverage.least,
-            "to": coverage.most,
-            "buckets": coverage.num_buckets,
-            "at_least": coverage.least_met,
-        }
-    bounds["freshness"] = {"at_most": duration_text(gates.freshness.at_most)}
-    return [{"gate": gate, "metric": GATE_METRICS[gate], **bound} for gate, bound in bounds.items()]
-
-
-def _steps(root: Table, *, flag: Flag) -> tuple[Step, ...]:
+def _steps(root: Table, *, flag: Flag, has_margins: bool) -> tuple[Step, ...]:
     steps: list[Step] = []
     for path, item in root.items("steps", most=_MAX_STEPS):
         fields = table(item, path=path, allowed=STEP_KEYS)
-        step = _step(fields)
+        step = replace(_step(fields), margin=_margin(fields, steps, is_asked=has_margins))
         if step.name in [earlier.name for earlier in steps]:
             raise fields.refusal("name", allowed="a name that no earlier step has")
         if flag.applies is Applies.RESTART and step.arm_share != 1:
@@ -245,46 +177,35 @@ def _step(fields: Table) -> Step:
     return Step(
         name=fields.name("name"),
         workers=_workers(fields),
-        bake=fields.duration("bake", least=_LEAST, most=_MOST),
-        least_sessions=fields.whole("least_sessions", least=1, most=_MOST_COUNT),
+        bake=fields.duration("bake", least=LEAST, most=MOST),
+        least_sessions=fields.whole("least_sessions", least=1, most=MOST_COUNT),
         traffic=Traffic(fields.word("traffic", list(Traffic), default=Traffic.LIVE)),
         arm_share=float(fields.share("arm_share", most=Fraction(1), default=Fraction(1))),
     )
+
+
+def _margin(fields: Table, earlier: Sequence[Step], *, is_asked: bool) -> float | None:
+    """The step's margin: a later step rules out at least what an earlier one did."""
+    if not is_asked:
+        if "margin" in fields:
+            raise fields.refusal("margin", allowed="a margin where non_inferiority is asked")
+        return None
+    margin = float(fields.share("margin", most=_MOST_MARGIN))
+    if earlier and earlier[-1].margin is not None and margin > earlier[-1].margin:
+        bound = share_text(earlier[-1].margin)
+        raise fields.refusal("margin", allowed=f"at most {bound}, the margin of the step before")
+    return margin
 
 
 def _workers(fields: Table) -> Workers:
     value = fields.fields.get("workers")
     if isinstance(value, str):
         return Workers(share=fields.share("workers", most=_MOST_WORKERS_SHARE))
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_COUNT:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_COUNT:
         return Workers(number=value)
     most = share_text(_MOST_WORKERS_SHARE)
-    sentence = f"a number from 1 to {_MOST_COUNT}, or a percentage of at most {most} such as 25%"
+    sentence = f"a number from 1 to {MOST_COUNT}, or a percentage of at most {most} such as 25%"
     raise fields.refusal("workers", allowed=sentence)
-
-
-def _gates(root: Table) -> Gates:
-    asked: dict[str, Table] = {}
-    for path, item in root.items("gates", most=len(GATE_METRICS)):
-        fields = table(item, path=path, allowed=_ANY_GATE_KEYS)
-        gate = fields.word("gate", GATE_METRICS)
-        table(item, path=path, allowed=GATE_KEYS[gate] | {"gate", "metric"})
-        fields.word("metric", [GATE_METRICS[gate]])
-        if gate in asked:
-            raise fields.refusal("gate", allowed="each gate once")
-        asked[gate] = fields
-    if "freshness" not in asked:
-        sentence = "a list with the gate freshness: missing telemetry never counts as a pass"
-        raise InvalidValueError("gates", sorted(asked), allowed=sentence)
-    return Gates(
-        freshness=FreshnessGate(
-            at_most=asked["freshness"].duration("at_most", least=_LEAST, most=_MOST)
-        ),
-        floor=_floor(asked.get("floor")),
-        failures=_failures(asked.get("failures")),
-        memory=_memory(asked.get("memory")),
-        coverage=_coverage(asked.get("coverage")),
-    )
 
 
 def _preflight(root: Table) -> Preflight | None:
@@ -292,64 +213,19 @@ def _preflight(root: Table) -> Preflight | None:
         return None
     fields = root.table("preflight", allowed=PREFLIGHT_KEYS)
     lengths = fields.table("lengths", allowed=LENGTHS_KEYS)
-    least, most = _domain(lengths)
+    least, most = gate_document.domain(lengths)
     preflight = Preflight(
         least_length=least,
         most_length=most,
         num_lengths=lengths.whole("number", least=2, most=min(_MOST_LENGTHS, most - least + 1)),
-        retained_at_most=fields.size("retained_at_most", most=_MOST_SIZE),
-        rollback_within=fields.duration("rollback_within", least=_LEAST, most=_MOST),
-        within=fields.duration("within", least=_LEAST, most=_MOST),
+        retained_at_most=fields.size("retained_at_most", most=MOST_SIZE),
+        rollback_within=fields.duration("rollback_within", least=LEAST, most=MOST),
+        within=fields.duration("within", least=LEAST, most=MOST),
     )
     if preflight.within <= preflight.rollback_within:
         bound = duration_text(preflight.rollback_within)
         raise fields.refusal("within", allowed=f"a duration above rollback_within, {bound}")
     return preflight
-
-
-def _domain(fields: Table) -> tuple[int, int]:
-    """First and last length of a domain of at least two."""
-    least = fields.whole("from", least=1, most=_MOST_LENGTH - 1)
-    return least, fields.whole("to", least=least + 1, most=_MOST_LENGTH)
-
-
-def _coverage(fields: Table | None) -> CoverageGate | None:
-    if fields is None:
-        return None
-    least, most = _domain(fields)
-    buckets = fields.whole("buckets", least=2, most=min(_MOST_BUCKETS, most - least + 1))
-    return CoverageGate(
-        least=least,
-        most=most,
-        num_buckets=buckets,
-        least_met=fields.whole("at_least", least=1, most=buckets),
-    )
-
-
-def _floor(fields: Table | None) -> FloorGate | None:
-    if fields is None:
-        return None
-    return FloorGate(at_least=fields.number("at_least", least=1.0, most=_MOST_FPS))
-
-
-def _failures(fields: Table | None) -> FailureGate | None:
-    if fields is None:
-        return None
-    return FailureGate(at_most=fields.whole("at_most", least=0, most=_MOST_COUNT))
-
-
-def _memory(fields: Table | None) -> MemoryGate | None:
-    if fields is None:
-        return None
-    defaults = MemoryGate(growth_per_length_at_most=0)
-    usage = Fraction(str(defaults.usage_at_most))
-    return MemoryGate(
-        growth_per_length_at_most=fields.size("at_most", most=_MOST_SIZE),
-        usage_at_most=float(fields.share("usage_at_most", most=Fraction(1), default=usage)),
-        least_lengths=fields.whole(
-            "least_lengths", least=2, most=_MOST_COUNT, default=defaults.least_lengths
-        ),
-    )
 
 
 def _hard_stops(root: Table) -> frozenset[HardStop]:
@@ -370,7 +246,7 @@ def _limits(root: Table) -> Limits:
     defaults = Limits()
 
     def duration(name: str, default: timedelta) -> timedelta:
-        return fields.duration(name, least=_LEAST, most=_MOST, default=default)
+        return fields.duration(name, least=LEAST, most=MOST, default=default)
 
     return Limits(
         start_by=duration("start_by", defaults.start_by),
@@ -383,7 +259,7 @@ def _limits(root: Table) -> Limits:
         max_flips_per_minute=fields.whole(
             "max_flips_per_minute",
             least=1,
-            most=_MOST_COUNT,
+            most=MOST_COUNT,
             default=defaults.max_flips_per_minute,
         ),
     )

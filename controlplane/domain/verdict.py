@@ -68,6 +68,8 @@ class Case:
     step_since: datetime
     evidence: Evidence
     blocks: tuple[Block, ...] = ()  # in the order they were written, those closed now included
+    attempt: int = 1  # of this variant there; evidence to promote counts for less each time
+    qualified_slow_rate: float | None = None  # of the baseline, on record; None: none is
 
 
 def _failed_at(result: GateResult) -> datetime:

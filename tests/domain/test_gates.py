@@ -1,6 +1,7 @@
 """What each gate says of evidence: missing, stale or non-finite telemetry never passes."""
 
 import math
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -9,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.contract.vocabulary import ARM_CONTROL, Outcome, Reason
-from controlplane.domain import gates, judge
-from controlplane.domain.evidence import Evidence
+from controlplane.domain import judge, memory_gate
+from controlplane.domain.evidence import Evidence, QualityEvidence
 from controlplane.domain.policy import HardStop, Traffic
 from controlplane.domain.verdict import Case, GateResult, Verdict
 from tests.domain import build
@@ -354,9 +355,9 @@ def test_no_telemetry_raises_and_none_passes_without_two_rated_sessions(
 
 
 def test_growth_of_one_buffer_is_none() -> None:
-    assert gates.growth_per_length(memory(lengths={})) == 0
-    assert gates.growth_per_length(memory(lengths={1: 10})) == 0
-    assert gates.growth_per_length(memory(lengths={1: 10, 2: 30, 3: 0})) == 30
+    assert memory_gate.growth_per_length(memory(lengths={})) == 0
+    assert memory_gate.growth_per_length(memory(lengths={1: 10})) == 0
+    assert memory_gate.growth_per_length(memory(lengths={1: 10, 2: 30, 3: 0})) == 30
 
 
 COVERAGE = {
@@ -372,18 +373,37 @@ FRESHNESS = {"gate": "freshness", "metric": "record_age", "at_most": "15s"}
 
 def covered(*lengths: int, **changes: Any) -> GateResult:
     """What the gate says of one session for each length."""
-    sessions = tuple(
+    return _covered(COVERAGE, *lengths, **changes)
+
+
+def _covered(
+    gate: dict[str, Any], *lengths: int, production: Sequence[int] = (), **changes: Any
+) -> GateResult:
+    sessions = [
         session(f"s{n}", first_forward_length=length, **changes) for n, length in enumerate(lengths)
-    )
-    evidence = build.evidence(sessions=sessions)
-    return said("coverage", case(evidence, gates=[FRESHNESS, COVERAGE]))
+    ]
+    sessions += [
+        session(f"c{n}", first_forward_length=length, arm=ARM_CONTROL, worker="worker-2")
+        for n, length in enumerate(production)
+    ]
+    evidence = build.evidence(sessions=tuple(sessions))
+    return said("coverage", case(evidence, gates=[FRESHNESS, gate]))
 
 
 def test_one_length_however_often_covers_one_bucket() -> None:
     """15 hours of tested sessions at one prompt length would have shown nothing in August."""
     result = covered(*[64] * 50)
     assert (result.verdict, result.value) == (Verdict.INCONCLUSIVE, 1)
-    assert result.reason == "1 of 8 buckets of first-forward lengths met, 2 asked for"
+    assert result.reason.startswith("1 of 8 buckets of first-forward lengths met, 2 asked for")
+
+
+def test_one_length_is_no_evidence_even_where_one_bucket_is_enough() -> None:
+    """The policy was satisfied with little; the inputs say nothing of any other length."""
+    gate = {**COVERAGE, "at_least": 1}
+    one = _covered(gate, *[64] * 50)
+    assert one.verdict is Verdict.INCONCLUSIVE
+    assert "all of one length, 64" in one.reason
+    assert _covered(gate, 64, 65).verdict is Verdict.PASSING
 
 
 def test_buckets_are_of_one_width_and_hold_both_ends_of_the_domain() -> None:
@@ -420,3 +440,133 @@ def test_only_rated_sessions_of_the_canary_cover_anything(changes: dict[str, Any
 def test_what_an_earlier_step_met_stays_met() -> None:
     met_before = NOW - timedelta(hours=5)
     assert covered(8, 64, started_at=met_before).verdict is Verdict.PASSING
+
+
+def test_what_production_sends_and_the_canary_never_met_keeps_coverage_from_passing() -> None:
+    """Half of the domain is enough only if production does not live in the other half."""
+    gate = {**COVERAGE, "unmet_at_most": "5%"}
+    met = (8, 23, 37, 51)
+    assert _covered(gate, *met, production=[10] * 100).verdict is Verdict.PASSING
+    elsewhere = _covered(gate, *met, production=[10] * 90 + [110] * 10)
+    assert elsewhere.verdict is Verdict.INCONCLUSIVE
+    assert "10.00% of 100 sessions of production in buckets never met" in elsewhere.reason
+    assert _covered(gate, *met, production=[10] * 20).verdict is Verdict.INCONCLUSIVE, "too few"
+    assert _covered(gate, *met, production=[10] * 90 + [500] * 10).verdict is Verdict.INCONCLUSIVE
+    unknown = _covered(gate, *met)
+    assert unknown.verdict is Verdict.INCONCLUSIVE
+    assert "no session of production" in unknown.reason
+
+
+STALL = {"gate": "stall", "metric": "longest_stall", "at_most": "5s"}
+
+
+def test_one_long_stall_fails_however_good_the_average_is() -> None:
+    """580 s at 25 fps and one stall of 20 s average 24.17, which meets the floor."""
+    frozen = session(fps=580 * 25 / 600, streamed_s=600.0, longest_stall_ms=20_000.0)
+    floor = {"gate": "floor", "metric": "session_fps", "at_least": 24.0}
+    judged = case(build.evidence(sessions=(frozen,)), gates=[FRESHNESS, floor, STALL])
+    assert said("floor", judged).verdict is Verdict.PASSING
+    result = said("stall", judged)
+    assert (result.verdict, result.value) == (Verdict.FAILING, 20_000.0)
+    assert result.failed_at == frozen.updated_at
+
+
+@pytest.mark.parametrize(
+    ("stall_ms", "verdict"),
+    [
+        (0.0, Verdict.PASSING),
+        (5000.0, Verdict.PASSING),
+        (5000.1, Verdict.FAILING),
+        (math.nan, Verdict.UNMEASURED),
+        (math.inf, Verdict.UNMEASURED),
+        (-1.0, Verdict.UNMEASURED),
+    ],
+)
+def test_a_stall_is_judged_while_the_session_runs_and_no_number_is_no_pass(
+    stall_ms: float, verdict: Verdict
+) -> None:
+    running = session(outcome=None, longest_stall_ms=stall_ms)
+    judged = case(build.evidence(sessions=(running,)), gates=[FRESHNESS, STALL])
+    assert said("stall", judged).verdict is verdict
+
+
+def test_a_stall_of_a_slow_viewer_or_of_a_control_is_not_the_variants() -> None:
+    sessions = (
+        session("v", longest_stall_ms=1e6, outcome=Outcome.VIEWER_LIMITED),
+        session("c", longest_stall_ms=1e6, arm=ARM_CONTROL),
+    )
+    judged = case(build.evidence(sessions=sessions), gates=[FRESHNESS, STALL])
+    assert said("stall", judged).verdict is Verdict.UNMEASURED
+
+
+@pytest.mark.parametrize(
+    ("streamed_s", "fps", "verdict"),
+    [
+        (9.9, 20.0, Verdict.UNMEASURED),
+        (10.0, 20.0, Verdict.FAILING),
+        (10.0, 24.0, Verdict.UNMEASURED),
+        (10.0, math.nan, Verdict.UNMEASURED),
+    ],
+)
+def test_a_session_that_runs_below_the_floor_for_long_enough_counts_before_it_ends(
+    streamed_s: float, fps: float, verdict: Verdict
+) -> None:
+    """Its viewer is being harmed now; what is fine so far is no pass yet."""
+    floor = {"gate": "floor", "metric": "session_fps", "at_least": 24.0, "sustained": "10s"}
+    running = session(outcome=None, streamed_s=streamed_s, fps=fps)
+    judged = case(build.evidence(sessions=(running,)), gates=[FRESHNESS, floor])
+    assert said("floor", judged).verdict is verdict
+
+
+def test_memory_is_forecast_to_the_whole_domain() -> None:
+    """The August kernel kept less than any bound for one length, and had 489 of them to come."""
+    gate = {
+        "gate": "memory",
+        "metric": "retained_bytes_per_length",
+        "at_most": "1MiB",
+        "domain_lengths": 489,
+    }
+    kept = memory(
+        resident_bytes=500 * MIB,
+        limit_bytes=1000 * MIB,
+        lengths=dict.fromkeys((100, 200, 300), MIB - 1),
+    )
+    judged = case(build.evidence(memories=(kept,)), gates=[FRESHNESS, gate])
+    result = said("memory", judged)
+    assert result.verdict is Verdict.FAILING
+    assert "all 489 would need 986.0 MiB, 900.0 MiB allowed" in result.reason
+    fits = {**gate, "domain_lengths": 400}
+    assert said("memory", replace_policy(judged, [FRESHNESS, fits])).verdict is Verdict.PASSING
+
+
+def replace_policy(judged: Case, gates: list[dict[str, Any]]) -> Case:
+    return case(judged.evidence, gates=gates)
+
+
+QUALITY = {"gate": "quality", "metric": "quality", "measure": "lpips", "at_least": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ((), Verdict.UNMEASURED),
+        ((0.9,), Verdict.PASSING),
+        ((0.95, 0.89), Verdict.FAILING),
+        ((0.89, 0.95), Verdict.PASSING),
+        ((0.95, math.nan), Verdict.UNMEASURED),
+    ],
+)
+def test_quality_is_what_was_reported_last(values: tuple[float, ...], verdict: Verdict) -> None:
+    reports = tuple(
+        QualityEvidence(
+            id=f"q{n}",
+            measure="lpips",
+            value=value,
+            num_samples=10,
+            received_at=NOW - seconds(60 - n),
+        )
+        for n, value in enumerate(values)
+    )
+    other = QualityEvidence(id="x", measure="psnr", value=0.0, num_samples=1, received_at=NOW)
+    judged = case(build.evidence(qualities=(*reports, other)), gates=[FRESHNESS, QUALITY])
+    assert said("quality", judged).verdict is verdict

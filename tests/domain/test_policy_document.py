@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.domain import policy_document
+from controlplane.domain.comparison import Weights
 from controlplane.domain.errors import InvalidValueError
 from controlplane.domain.flag import Applies, Flag, Variant
 from controlplane.domain.policy import HardStop, Limits, Policy, Traffic
@@ -56,6 +57,18 @@ def test_hard_stops_that_are_not_named_are_all_of_them() -> None:
     assert build.policy(hard_stops=["nan"]).hard_stops == {HardStop.NAN}
 
 
+REGRESSION = {"gate": "regression", "metric": "evidence_of_harm"}
+PARITY = {"gate": "non_inferiority", "metric": "evidence_of_parity"}
+COMPARED: list[dict[str, object]] = [
+    {"gate": "stall", "metric": "longest_stall", "at_most": "5s"},
+    {**REGRESSION, "weights": {"slow": "70%", "step_time": "30%"}},
+    {**PARITY},
+    {"gate": "slow_rate", "metric": "slow_rate", "expected": "2%"},
+    {"gate": "part_time", "metric": "part_times"},
+    {"gate": "sample_ratio", "metric": "sessions_by_arm"},
+    {"gate": "quality", "metric": "quality", "measure": "lpips", "at_least": -0.5},
+]
+
 REFUSED: list[tuple[dict[str, object], str]] = [
     ({"colour": "red"}, "colour"),
     ({"policy": 2}, "policy"),
@@ -92,7 +105,23 @@ REFUSED: list[tuple[dict[str, object], str]] = [
     ({"gates": None}, "gates"),
     ({"gates": [FRESHNESS] * 2}, "gates[1].gate"),
     ({"gates": [{"metric": "record_age", "at_most": "1s"}]}, "gates[0].gate"),
-    ({"gates": gate(1, gate="stall")}, "gates[1].gate"),
+    ({"gates": gate(1, gate="latency")}, "gates[1].gate"),
+    ({"gates": [FRESHNESS, {**REGRESSION, "at_most": 0.5}]}, "gates[1].at_most"),
+    ({"gates": [FRESHNESS, {**REGRESSION, "hold_at": 101}]}, "gates[1].hold_at"),
+    ({"gates": [FRESHNESS, {**REGRESSION, "weights": {"slow": "90%"}}]}, "gates[1].weights"),
+    ({"gates": [FRESHNESS, {**REGRESSION, "weights": {"fps": "90%"}}]}, "gates[1].weights.fps"),
+    ({"gates": [FRESHNESS, PARITY]}, "steps[0].margin"),
+    ({"steps": [step(margin="1%")]}, "steps[0].margin"),
+    ({"gates": [FRESHNESS, PARITY], "steps": [step(margin="51%")]}, "steps[0].margin"),
+    (
+        {
+            "gates": [FRESHNESS, PARITY],
+            "steps": [step(margin="1%"), {**step(margin="2%"), "name": "two"}],
+        },
+        "steps[1].margin",
+    ),
+    ({"gates": gate(0, sustained=5)}, "gates[0].sustained"),
+    ({"gates": gate(2, domain_lengths=1)}, "gates[2].domain_lengths"),
     ({"gates": gate(1, metric="session_fps")}, "gates[1].metric"),
     ({"gates": gate(1, metric=None)}, "gates[1].metric"),
     ({"gates": gate(0, at_least=math.nan)}, "gates[0].at_least"),
@@ -306,7 +335,7 @@ def test_the_canonical_document_states_every_default() -> None:
     """What is signed off must not change when a release changes a default."""
     stated = json.loads(build.policy(limits=None).document)
     assert stated["limits"].keys() == Limits.__dataclass_fields__.keys()
-    assert stated["steps"][0].keys() == policy_document.STEP_KEYS
+    assert stated["steps"][0].keys() == policy_document.STEP_KEYS - {"margin"}
     assert stated["gates"][2]["usage_at_most"] == "90%"
     assert sorted(stated["hard_stops"]) == sorted(HardStop)
 
@@ -419,9 +448,36 @@ def test_a_description_tells_what_is_asked_and_what_is_not() -> None:
 
 
 def test_a_description_of_a_full_policy_leaves_nothing_unasked() -> None:
-    gates = [*document()["gates"], COVERAGE]
-    told = policy_document.describe(build.policy(gates=gates, preflight=PREFLIGHT))
+    gates = [*document()["gates"], COVERAGE, *COMPARED]
+    steps = [step(margin="2%", arm_share="20%")]
+    told = policy_document.describe(build.policy(gates=gates, preflight=PREFLIGHT, steps=steps))
     assert not [line for line in told if "not asked" in line]
     assert any("at most 1MiB kept for each, back on the fallback within 2s" in one for one in told)
     assert any("at least 6 of 8 buckets of first-forward lengths from 8 to 120" in x for x in told)
     assert any("24.0 fps or more" in line for line in told)
+
+
+def test_a_policy_with_every_gate_is_read_again_as_it_was_written() -> None:
+    gates = [*document()["gates"], COVERAGE, *COMPARED]
+    policy = build.policy(gates=gates, steps=[step(margin="2%", arm_share="20%")])
+    again = policy_document.parse(json.loads(policy.document), catalogue=build.catalogue())
+    assert again == policy
+    assert policy.gates.regression is not None
+    assert policy.gates.regression.weights == Weights(
+        slow=0.7, failed=0.0, shift=0.0, step_time=0.3
+    )
+    assert policy.steps[0].margin == 0.02
+
+
+def test_evidence_that_is_not_asked_for_changes_no_digest_of_old_policies() -> None:
+    """A canary that runs over an upgrade is judged by the policy it was started with."""
+    stated = json.loads(build.policy().document)
+    assert [one["gate"] for one in stated["gates"]] == ["floor", "failures", "memory", "freshness"]
+    assert stated["gates"][0].keys() == {"gate", "metric", "at_least"}
+    assert stated["gates"][2].keys() == {
+        "gate",
+        "metric",
+        "at_most",
+        "usage_at_most",
+        "least_lengths",
+    }

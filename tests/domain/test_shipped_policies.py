@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.domain import document, flag, policy_document
+from controlplane.domain import document, flag, gate_document, policy_document
 from controlplane.domain.flag import Applies
 from controlplane.domain.policy import HardStop, Limits, Traffic
 from controlplane.services.documents import load_yaml
@@ -17,9 +17,10 @@ WORDS = {
     *policy_document.LENGTHS_KEYS,
     *policy_document.STEP_KEYS,
     *policy_document.LIMIT_KEYS,
-    *policy_document.GATE_METRICS,
-    *policy_document.GATE_METRICS.values(),
-    *(key for keys in policy_document.GATE_KEYS.values() for key in keys),
+    *gate_document.FORMS,
+    *(form.metric for form in gate_document.FORMS.values()),
+    *(key for form in gate_document.FORMS.values() for key in form.keys),
+    *gate_document.WEIGHT_KEYS,
     *("gate", "metric", "preflight", "flags"),
     *HardStop,
     *Traffic,
