@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, StorageState, sync_playwright
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = (
@@ -47,3 +47,26 @@ def logged_in(context: BrowserContext, *, url: str, token: str) -> Page:
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url(f"{url}/")
     return page
+
+
+def cookies_of(browser: Browser, *, url: str, token: str) -> StorageState:
+    """What a browser keeps of a login."""
+    context = browser.new_context()
+    logged_in(context, url=url, token=token)
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+def complaints_of(page: Page) -> list[str]:
+    """Filled with what the policy blocks or what fails from now on; hints are neither."""
+    told: list[str] = []
+
+    def hear(kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            told.append(text)
+
+    page.on("console", lambda message: hear(message.type, message.text))
+    page.on("pageerror", lambda error: hear("error", str(error)))
+    page.on("dialog", lambda dialog: hear("error", f"dialog: {dialog.message}"))
+    return told

@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
@@ -17,7 +16,7 @@ from controlplane.api import server
 from controlplane.app import Parts
 from controlplane.cli import sample
 from controlplane.domain.canary import TERMINAL, Phase
-from controlplane.services import imports
+from controlplane.services import fleets, imports
 from controlplane.settings import Settings
 from controlplane.simulation.worker import Behaviour
 from controlplane.store.transaction import Database
@@ -31,27 +30,73 @@ WORKER = fleet_of.NAMES[0]
 # Unlike in the demo it is well here, so that it runs long enough to be looked at.
 _GOOD = {"fused_all": Behaviour(fps_mean=25.1, kept_bytes_per_length=fleet_of.MIB // 2)}
 PROMOTED, ROLLED_BACK, RUNNING = (f"fused-allreduce-{number}" for number in (1, 2, 3))
-PAGES = (
-    "/",
-    f"/fleets/{FLEET}",
-    f"/fleets/{FLEET}/workers/{WORKER}",
-    "/canaries",
-    f"/canaries/{PROMOTED}",
-    f"/canaries/{ROLLED_BACK}",
-    f"/canaries/{RUNNING}",
-    f"/canaries/{ROLLED_BACK}/decisions",
-    "/reports/weekly",
-)
+EMPTY, STOPPED = "empty", "stopped"
+# Every route of a page and addresses of it; the tests hold that none is left out.
+ADDRESSES = {
+    "/": ("/",),
+    "/login": ("/login",),
+    "/fleets/{fleet}": tuple(f"/fleets/{name}" for name in (FLEET, EMPTY, STOPPED, sample.FLEET)),
+    "/fleets/{fleet}/workers/{worker}": (
+        f"/fleets/{FLEET}/workers/{WORKER}",
+        f"/fleets/{FLEET}/workers/{fleet_of.NAMES[1]}",
+    ),
+    "/canaries": ("/canaries", f"/canaries?fleet={EMPTY}"),
+    "/canaries/{name}": tuple(f"/canaries/{name}" for name in (PROMOTED, ROLLED_BACK, RUNNING)),
+    "/canaries/{name}/decisions": (f"/canaries/{ROLLED_BACK}/decisions",),
+    "/reports/weekly": (
+        "/reports/weekly",
+        f"/reports/weekly?fleet={sample.FLEET}&anchor=2026-10-08",
+        f"/reports/weekly?fleet={EMPTY}",
+    ),
+}
+NOT_PAGES = {
+    "/events",
+    "/fleets/{fleet}/workers/{worker}/preview.jpg",
+    "/static/{name}",
+}
+PAGES = tuple(address for addresses in ADDRESSES.values() for address in addresses)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A running control plane and what is behind it."""
+    """A running control plane and what is behind it; it can be stopped and started again."""
 
-    url: str
-    token: str
-    fleet: Fleet
-    parts: Parts
+    def __init__(self, fleet: Fleet, state_dir: Path) -> None:
+        self.fleet = fleet
+        self._settings = _settings(state_dir)
+        self._new_id = CountingId()
+        self._port = 0  # any, the first time
+        self.parts = self._assembled()
+        self.token = (state_dir / app.ADMIN_TOKEN_FILE).read_text().strip()
+        self.url = ""
+
+    def start(self) -> None:
+        """Answer, at the same address as before."""
+        self.parts = self._assembled()
+        config = uvicorn.Config(
+            self.parts.app, log_config=None, access_log=False, ws="none", lifespan="on"
+        )
+        self._server = server._Server(config, signals=self.parts.context.signals)
+        listener = socket.create_server(("127.0.0.1", self._port))
+        self.url, self._port = server.url_of(listener), listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, args=(listener,))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End in order."""
+        self._server.should_exit = True
+        self._thread.join()
+
+    def _run(self, listener: socket.socket) -> None:
+        with listener:
+            self._server.run(sockets=[listener])
+
+    def _assembled(self) -> Parts:
+        return app.assemble(
+            self._settings,
+            database=self.fleet.database,
+            clock=self.fleet.world.timeline,
+            new_id=self._new_id,
+        )
 
 
 def fill(database: Database) -> Fleet:
@@ -64,6 +109,10 @@ def fill(database: Database) -> Fleet:
     fleet.run_to(fleet.start("fused_all"), Phase.PROGRESSING)
     fleet.world.run(seconds=13)
     _import_sample(fleet)
+    with database.write() as conn:
+        fleets.adopt(conn, EMPTY, act=fleet.act("adopt"))
+        fleets.adopt(conn, STOPPED, act=fleet.act("adopt"))
+        fleets.stop_the_line(conn, STOPPED, act=fleet.act("frozen frames, ticket 4711"))
     return fleet
 
 
@@ -80,31 +129,20 @@ def _import_sample(fleet: Fleet) -> None:
 @contextmanager
 def site(database: Database, state_dir: Path) -> Iterator[Site]:
     """The application over a filled database, on the clock of the simulation and a real socket."""
-    settings = Settings(state_dir=state_dir, is_reconciling=False, hold_s=0.001, hold_jitter_s=0)
-    app.opened(settings).close()
-    fleet = fill(database)
-    parts = app.assemble(
-        settings, database=database, clock=fleet.world.timeline, new_id=CountingId()
-    )
-    token = (state_dir / app.ADMIN_TOKEN_FILE).read_text().strip()
-    with frames.answering(frames.picture()) as address, _answering(parts) as url:
+    app.opened(_settings(state_dir)).close()
+    made = Site(fill(database), state_dir)
+    with frames.answering(frames.picture()) as address:
         with database.write() as conn:
             # The simulation streams nothing; this one worker does.
             conn.exec_driver_sql(
                 f"update workers set address = '{address}' where name = '{WORKER}'"  # noqa: S608
             )
-        yield Site(url=url, token=token, fleet=fleet, parts=parts)
-
-
-@contextmanager
-def _answering(parts: Parts) -> Iterator[str]:
-    config = uvicorn.Config(parts.app, log_config=None, access_log=False, ws="none", lifespan="on")
-    running = server._Server(config, signals=parts.context.signals)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})
-        thread.start()
+        made.start()
         try:
-            yield server.url_of(listener)
+            yield made
         finally:
-            running.should_exit = True
-            thread.join()
+            made.stop()
+
+
+def _settings(state_dir: Path) -> Settings:
+    return Settings(state_dir=state_dir, is_reconciling=False, hold_s=0.001, hold_jitter_s=0)

@@ -16,7 +16,6 @@ from controlplane.store.transaction import Database
 from tests.web import chromium, lively
 from tests.web.lively import Site
 
-
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
 MAX_BYTES = 150 * 1024
 WIDE, NARROW = 1400, 400
