@@ -5,16 +5,28 @@ Unknown fields are ignored, so that either side may be a release older; unknown 
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from controlplane.contract import vocabulary
 from controlplane.contract.vocabulary import CONTRACT_VERSION, MAX_INT64, Reason
 
+
+def _no_truth(value: object) -> object:
+    if isinstance(value, bool):
+        message = "a number, not true or false"
+        raise ValueError(message)  # noqa: TRY004 - pydantic turns no other error into a refusal
+    return value
+
+
+# `true` would else be one frame, or one second.
+Whole = Annotated[int, BeforeValidator(_no_truth)]
+Real = Annotated[float, BeforeValidator(_no_truth)]
+Version = Annotated[Whole, Field(ge=1, le=65_535)]
 Name = Annotated[str, Field(pattern=vocabulary.NAME_PATTERN)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-Count = Annotated[int, Field(ge=0, le=MAX_INT64)]
-Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Count = Annotated[Whole, Field(ge=0, le=MAX_INT64)]
+Seconds = Annotated[Real, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Flags = Annotated[dict[Name, Name], Field(max_length=64)]
 Text = Annotated[str, Field(max_length=1000)]
 
@@ -28,7 +40,7 @@ class Message(BaseModel):
 class Registration(Message):
     """POST /v1/workers: one life of a worker's processes begins."""
 
-    contract: int = CONTRACT_VERSION
+    contract: Version = CONTRACT_VERSION
     fleet: Name
     worker: Name
     incarnation: Identifier
@@ -44,7 +56,7 @@ class Arm(Message):
     """One side of an experiment."""
 
     name: Name
-    share: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    share: Annotated[Real, Field(ge=0, le=1, allow_inf_nan=False)]
     flags: Flags
 
 
@@ -94,7 +106,7 @@ class FlagReason(Message):
 class DesiredState(Message):
     """GET /v1/workers/{worker}/desired: what the control plane wants of one worker."""
 
-    contract: int = CONTRACT_VERSION
+    contract: Version = CONTRACT_VERSION
     fleet: Name
     worker: Name
     generation: Count
@@ -111,7 +123,7 @@ class DesiredState(Message):
 class RankReport(Message):
     """What one rank says it runs."""
 
-    rank: Annotated[int, Field(ge=0, le=4096)]
+    rank: Annotated[Whole, Field(ge=0, le=4096)]
     generation: Count
     digest: Digest
     step: Count
@@ -145,7 +157,7 @@ class BreakerTrip(Message):
     reason: Reason
     flags: Flags  # effective when it happened
     generation: Count
-    rank: Annotated[int, Field(ge=0, le=4096)] | None = None
+    rank: Annotated[Whole, Field(ge=0, le=4096)] | None = None
     session: Identifier | None = None
     canary: Identifier | None = None  # experiment it ran, if any
     detail: Text = ""
@@ -167,7 +179,7 @@ class ProbeReport(Message):
     lengths: Annotated[list[LengthProbe], Field(max_length=64)]  # those that were run
     flag_bytes_before: Count  # kept by the flag's code before the probe
     # From asking for the flags of before until every rank ran them; None: it did not come to that.
-    rollback_ms: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
+    rollback_ms: Annotated[Real, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
     flag_bytes_left: Count | None = None  # after it
     fault: Reason | None = None  # that ended it
     detail: Text = ""

@@ -10,10 +10,19 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from controlplane.contract import vocabulary
-from controlplane.contract.messages import Count, Flags, Identifier, Seconds, Text
+from controlplane.contract.messages import (
+    Count,
+    Flags,
+    Identifier,
+    Real,
+    Seconds,
+    Text,
+    Version,
+    Whole,
+)
 from controlplane.contract.vocabulary import CONTRACT_VERSION, EventName, Outcome, Reason
 
-Milliseconds = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Milliseconds = Annotated[Real, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
 class Record(BaseModel):
@@ -21,8 +30,8 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    contract: int = CONTRACT_VERSION
-    seq: Annotated[int, Field(ge=1, le=vocabulary.MAX_INT64)]  # per incarnation, from 1, no gaps
+    contract: Version = CONTRACT_VERSION
+    seq: Annotated[Whole, Field(ge=1, le=vocabulary.MAX_INT64)]  # per incarnation, from 1, no gaps
     generation: Count = 0
 
 
@@ -99,7 +108,7 @@ class ProcessWindow(Record):
     flag_bytes: dict[str, Count] = {}
     lengths: Annotated[list[LengthBytes], Field(max_length=100_000)] = []
     num_sessions_started: Count  # since the incarnation began: exposes sessions that left no record
-    power_w: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    power_w: Annotated[Real, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
 
 
 RECORD_TYPES: dict[EventName, type[Record]] = {

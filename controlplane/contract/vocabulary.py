@@ -97,7 +97,9 @@ def session_fps(*, num_frames: int, num_first_chunk_frames: int, streamed_s: flo
         return None
     if num_first_chunk_frames < 0 or num_frames < num_first_chunk_frames:
         return None
-    return (num_frames - num_first_chunk_frames) / streamed_s
+    fps = (num_frames - num_first_chunk_frames) / streamed_s
+    # Of the shortest time that a float can say the quotient is infinite.
+    return fps if math.isfinite(fps) else None
 
 
 def is_slow(fps: float) -> bool:
