@@ -13,7 +13,16 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "STEADYFRAME_"
 # Variables with our prefix that other programs of ours read: the worker's agent and the CLI.
-OTHER_PROGRAMS = ("FORCE_FALLBACK", "URL", "TOKEN", "TOKEN_FILE", "WORKER_", "AGENT_", "DEMO_")
+OTHER_PROGRAMS = (
+    "FORCE_FALLBACK",
+    "URL",
+    "TOKEN",
+    "TOKEN_FILE",
+    "TIMEOUT_S",
+    "WORKER_",
+    "AGENT_",
+    "DEMO_",
+)
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]

@@ -4,9 +4,11 @@ Whatever goes wrong is one sentence, what to do next and a documented exit code;
 object on stdout.
 """
 
+import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import typer
@@ -18,6 +20,7 @@ from controlplane.cli.exits import CliError, Exit
 NAME: Final = "steadyframe"
 # Typer brings click with it or not, as its version has it; its own errors are click's either way.
 _UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
+_UNWRITABLE: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _ANYWHERE: Final = ("--url", "--token-file", "--timeout", "--json")
 
 
@@ -49,10 +52,27 @@ class Shell(TyperGroup):
 def run(app: typer.Typer) -> None:
     """Run the command of this process and exit."""
     _prepare()
+    with _writing():
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """End as it should where the answer cannot be written: a reader has gone, or a disk is full."""
     try:
-        app()
-    finally:
-        _flush()
+        yield
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        # What is left in the buffer must not be tried again at the very end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:
+            sys.exit(int(Exit.OK))
+        output.say_wrapped(f"error: cannot write the answer: {error}", rest="  ")
+        sys.exit(int(Exit.USAGE))
 
 
 def _told(error: CliError, given: Sequence[str]) -> Exit:
@@ -85,15 +105,3 @@ def _prepare() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - until the end
         else:
             stream.reconfigure(errors="backslashreplace")
-
-
-def _flush() -> None:
-    """Write what is left, so that a reader who has gone is no traceback at the very end."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        output.say_wrapped(f"error: cannot write the answer: {error}", rest="  ")
-        sys.exit(int(Exit.USAGE))

@@ -48,6 +48,16 @@ def test_rates_stand_side_by_side_with_their_intervals() -> None:
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
 
 
+def test_mixed_says_from_what_and_is_explained_below() -> None:
+    """Sessions that changed variant speak for none of them alone."""
+    mixed = run(FakeControlPlane({PATH: report()}), "report", "weekly")
+    assert "from fused_steady" in mixed.stdout
+    assert "mixed: sessions that changed variant while they ran" in mixed.stderr
+    pure = run(FakeControlPlane({PATH: report(is_mixed=False)}), "report", "weekly")
+    assert "from fused_steady" not in pure.stdout
+    assert "mixed" not in pure.stderr
+
+
 def test_the_question_is_handed_on_as_it_was_asked() -> None:
     plane = FakeControlPlane({PATH: report()})
     dates = ("--anchor", "2026-10-08", "--from", "2026-09-03", "--to", "2026-10-21")
