@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from controlplane.ports import Signals
+from controlplane.reconcilers.silence import Silence
 from controlplane.services import desired_states
 from controlplane.store import fleets as fleet_store
 from controlplane.store import leader as leader_store
@@ -24,13 +25,17 @@ class _Round:
 class FleetReconciler:
     """Refreshes desired states and gives up sessions of workers that fell silent."""
 
-    def __init__(self, database: Database, *, signals: Signals, lost_after: timedelta) -> None:
+    def __init__(
+        self, database: Database, *, signals: Signals, lost_after: timedelta, tick: timedelta
+    ) -> None:
         self._database = database
         self._signals = signals
         self._lost_after = lost_after
+        self._silence = Silence(tick=tick)
 
     def beats(self, now: datetime, *, epoch: int) -> Iterator[Beat]:
         """The beats of one tick, to be called in order; dropping the rest of them is a crash."""
+        self._silence.look(now)
         with self._database.read() as conn:
             names = [fleet.name for fleet in fleet_store.list_all(conn)]
         for name in names:
@@ -41,8 +46,11 @@ class FleetReconciler:
     def _record(self, rnd: _Round, now: datetime, epoch: int) -> None:
         with self._database.write() as conn:
             leader_store.require(conn, epoch=epoch)
-            for worker in worker_store.in_fleet(conn, fleet=rnd.fleet):
-                if worker.num_open_sessions and now - worker.last_seen_at > self._lost_after:
+            workers = worker_store.in_fleet(conn, fleet=rnd.fleet)
+            serving = [worker for worker in workers if worker.num_open_sessions]
+            silence = self._silence.of(rnd.fleet, serving)
+            for worker in serving:
+                if silence[worker.id] > self._lost_after:
                     session_store.close_lost(conn, incarnation=worker.incarnation, now=now)
             rnd.woken = desired_states.refresh(conn, fleet=rnd.fleet, now=now)
 

@@ -171,7 +171,12 @@ class World:
         holder = f"controller-{self._num_controllers}"
         reconcilers = (
             CanaryReconciler(self.database, new_id=self.new_id, signals=self, tick=self._tick),
-            FleetReconciler(self.database, signals=self, lost_after=timedelta(seconds=60)),
+            FleetReconciler(
+                self.database,
+                signals=self,
+                lost_after=timedelta(seconds=60),
+                tick=self._tick,
+            ),
         )
         self._begin_tick(holder, reconcilers)
 

@@ -99,6 +99,63 @@ def test_a_timer_that_wall_time_left_behind_ticks_on(
     assert ticked.acquire(timeout=30)
 
 
+def _with_open_session(plane: ControlPlane) -> dict[str, str]:
+    """A worker that has said that a session began; returns what its records say of it."""
+    plane.fleet("w-1")
+    life = plane.get(f"/v1/fleets/{FLEET}/workers/w-1")
+    resource = {
+        **RESOURCE,
+        "service.instance.id": life["incarnation"],
+        "steadyframe.worker": "w-1",
+        "steadyframe.stack": life["stack"],
+    }
+    started = otlp_record("session.started", session="s-1", seq=1)
+    assert plane.logs("w-1", request(started, resource=resource)).status_code == 200
+    plane.tick()
+    return resource
+
+
+@pytest.mark.parametrize("jump", [timedelta(minutes=10), timedelta(days=3000)], ids=str)
+def test_a_clock_that_jumps_ahead_loses_no_session(plane: ControlPlane, jump: timedelta) -> None:
+    """Nobody was silent for that long: it is the clock that went on, not the workers' time."""
+    resource = _with_open_session(plane)
+
+    plane.clock.advance(seconds=jump.total_seconds())
+    plane.tick()
+
+    assert plane.get("/v1/sessions")["items"] == []
+    ended = otlp_record("session.ended", session="s-1", seq=2)
+    assert plane.logs("w-1", request(ended, resource=resource)).status_code == 200
+    assert [one["outcome"] for one in plane.get("/v1/sessions")["items"]] == ["completed"]
+
+
+def test_a_clock_that_jumps_again_and_again_loses_no_worker_that_speaks(
+    plane: ControlPlane,
+) -> None:
+    _with_open_session(plane)
+
+    for _ in range(60):
+        plane.clock.advance(seconds=600)
+        plane.desired("w-1", after=0)
+        plane.tick()
+
+    assert plane.get("/v1/sessions")["items"] == []
+
+
+def test_a_worker_that_is_really_silent_loses_its_sessions_all_the_same(
+    plane: ControlPlane,
+) -> None:
+    """Two minutes of ticks, however far the clock jumps in between."""
+    _with_open_session(plane)
+    plane.clock.advance(seconds=86_400)
+
+    for _ in range(30):  # of 5 s each, where 120 s are too much
+        plane.clock.advance(seconds=5)
+        plane.tick()
+
+    assert [one["outcome"] for one in plane.get("/v1/sessions")["items"]] == ["lost"]
+
+
 @pytest.mark.parametrize("nanoseconds", [0, 1_935_000_000_000_000_000, 2**64 - 1])
 def test_the_time_in_a_record_is_for_display_only(plane: ControlPlane, nanoseconds: int) -> None:
     """Receipt orders and dates the evidence, whatever the worker's clock says."""
