@@ -225,7 +225,7 @@ def _loop(
         database,
         (
             CanaryReconciler(database, new_id=new_id, signals=signals, tick=tick),
-            FleetReconciler(database, signals=signals, lost_after=LOST_AFTER),
+            FleetReconciler(database, signals=signals, lost_after=LOST_AFTER, tick=tick),
             RetentionReconciler(database),
         ),
         clock=clock,
