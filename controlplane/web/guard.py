@@ -71,6 +71,11 @@ def secret_of(request: Request) -> str:
     return request.cookies.get(COOKIE, "")[:_MAX_SECRET]
 
 
+def is_for_image(request: Request) -> bool:
+    """Whether the answer is to be drawn, so that nobody would read a page."""
+    return request.headers.get("accept", "").startswith("image/")
+
+
 def check_origin(request: Request) -> None:
     """Refuse a form that another site sent.
 
@@ -94,6 +99,7 @@ def _principal(here: Context, secret: str) -> Principal:
 
 
 def _to_login(request: Request) -> Response:
-    if request.headers.get("accept", "").startswith(("image/", "text/event-stream")):
+    accepted = request.headers.get("accept", "")
+    if is_for_image(request) or accepted.startswith("text/event-stream"):
         return Response(status_code=401)  # nobody reads a form there
     return RedirectResponse(f"{LOGIN}?next={quote(request.url.path)}", status_code=SEE_OTHER)

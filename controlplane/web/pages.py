@@ -18,6 +18,7 @@ from controlplane.web.present import worker as worker_view
 router = APIRouter(tags=["pages"], include_in_schema=False, route_class=guard.PageRoute)
 NUM_SHOWN = 50
 NUM_DECISIONS = 20
+NO_CONTENT = 204
 
 
 @router.get("/")
@@ -51,10 +52,18 @@ def show_worker(
 
 
 @router.get("/fleets/{fleet}/workers/{worker}/preview.jpg")
-async def show_frame(fleet: NamePath, worker: NamePath, here: Here, _: guard.Viewer) -> Response:
+async def show_frame(
+    fleet: NamePath, worker: NamePath, request: Request, here: Here, _: guard.Viewer
+) -> Response:
     """The newest frame of the worker's session, fetched from the worker."""
     address = await preview.address_of(here, fleet, worker)
-    frame = await preview.fetch(address, networks=here.settings.preview_networks)
+    try:
+        frame = await preview.fetch(address, networks=here.settings.preview_networks)
+    except preview.NoFrameError:
+        if not guard.is_for_image(request):
+            raise
+        # Not a fault of the page that asks: it says that there is none.
+        return Response(status_code=NO_CONTENT, headers=rendering.HEADERS)
     return Response(frame, media_type=preview.JPEG, headers=rendering.HEADERS)
 
 

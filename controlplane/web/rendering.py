@@ -12,6 +12,7 @@ from fastapi import Request, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from controlplane.web import static
+from controlplane.web.present import words
 
 TEMPLATES = Path(__file__).parent / "templates"
 # Everything from here, nothing inline. Frames and charts are images and SVG of ours.
@@ -57,6 +58,11 @@ def takes_gzip(request: Request) -> bool:
     return "gzip" in request.headers.get("accept-encoding", "")
 
 
+def _visible(value: object) -> object:
+    # Markup is of our own templates, and what was put into it has been here before.
+    return words.visible(value) if type(value) is str else value
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -65,6 +71,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_visible,
     )
     environment.globals["asset"] = static.address
     environment.globals["plotly_style_elements"] = static.plotly_style_elements

@@ -2,9 +2,10 @@
 
 import io
 import math
+import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from PIL import Image
@@ -35,6 +36,28 @@ def answering(
             yield f"ws://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def dripping(first: bytes, drop: bytes) -> Iterator[str]:
+    """The address of a server that sends `first` and then `drop` after `drop`, without an end."""
+    is_over = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(first)
+            while not is_over.wait(0.01):
+                connection.sendall(drop)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        try:
+            yield f"ws://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            is_over.set()
             thread.join()
 
 

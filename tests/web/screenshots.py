@@ -12,6 +12,7 @@ from PIL import Image
 from playwright.sync_api import Browser
 
 from controlplane import assets
+from controlplane.cli import sample
 from controlplane.store.transaction import Database
 from tests.web import chromium, lively
 from tests.web.lively import Site
@@ -19,6 +20,7 @@ from tests.web.lively import Site
 FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
 MAX_BYTES = 150 * 1024
 WIDE, NARROW = 1400, 400
+_WEEKLY = f"/reports/weekly?fleet={sample.FLEET}&anchor=2026-10-08"
 SHOTS = (
     ("fleet", f"/fleets/{lively.FLEET}", WIDE, "light"),
     ("fleet-dark", f"/fleets/{lively.FLEET}", WIDE, "dark"),
@@ -26,7 +28,11 @@ SHOTS = (
     ("canary", f"/canaries/{lively.ROLLED_BACK}", WIDE, "light"),
     ("canary-running", f"/canaries/{lively.RUNNING}", WIDE, "dark"),
     ("canary-narrow", f"/canaries/{lively.RUNNING}", NARROW, "light"),
-    ("weekly", "/reports/weekly", WIDE, "light"),
+    ("weekly", _WEEKLY, WIDE, "light"),
+    ("weekly-narrow", _WEEKLY, NARROW, "dark"),
+    ("overview", "/", WIDE, "light"),
+    ("stopped", f"/fleets/{lively.STOPPED}", WIDE, "light"),
+    ("empty", f"/fleets/{lively.EMPTY}", WIDE, "dark"),
 )
 # The document, its style and its script, as they came over the wire; not the frames of a preview.
 _MEASURES = """async () => {

@@ -64,6 +64,16 @@ def test_what_is_not_there_is_a_page_too(
     assert "<script>" not in answer.text
 
 
+def test_a_picture_that_is_not_there_is_no_fault_of_the_page(sqlite_plane: ControlPlane) -> None:
+    """The page says so itself; a browser would put an error into its console every few seconds."""
+    sqlite_plane.fleet("w-1")
+    headers = {**visitor.admin(sqlite_plane), "Accept": "image/avif,image/webp,*/*"}
+
+    answer = sqlite_plane.client.get(f"/fleets/{FLEET}/workers/w-1/preview.jpg", headers=headers)
+
+    assert (answer.status_code, answer.content) == (204, b"")
+
+
 def test_what_people_and_workers_write_stays_text(plane: ControlPlane) -> None:
     """Every word that somebody chooses, as markup: no page may run any of it."""
     plane.fleet()

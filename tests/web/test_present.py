@@ -45,6 +45,20 @@ def test_sizes_have_binary_units(num_bytes: int, said: str) -> None:
     assert words.size(num_bytes) == said
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("plain – ü → עובד\n", "plain – ü → עובד\n"),  # noqa: RUF001 - a dash is one of them
+        ("\u202egpj.exe\u202c", "\\u202egpj.exe\\u202c"),
+        ("a\u200bb\x00c\x1b[2K\u2028", "a\\u200bb\\x00c\\x1b[2K\\u2028"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_what_shows_nothing_is_written_out(text: str, said: str) -> None:
+    """A name that turns or hides the words around it says what is not so."""
+    assert words.visible(text) == said
+
+
 @pytest.mark.parametrize("phase", list(Phase))
 def test_every_phase_has_an_answer(phase: Phase) -> None:
     answer = canary.answer(shown(phase, ("floor", "passing")))

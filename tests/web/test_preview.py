@@ -97,3 +97,22 @@ def test_a_worker_that_says_nothing_is_not_waited_for(monkeypatch: pytest.Monkey
         pytest.raises(NoFrameError),
     ):
         fetched(f"http://127.0.0.1:{silent.getsockname()[1]}")
+
+
+@pytest.mark.parametrize(
+    ("first", "drop"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Type: image/jpeg\r\n\r\n\xff\xd8\xff", b"x"),
+        (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\n", b"X-Many: x\r\n"),
+        (b"", b"\x00"),
+    ],
+    ids=["body", "header", "headers", "no answer"],
+)
+def test_a_worker_that_never_ends_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, first: bytes, drop: bytes
+) -> None:
+    """Bytes that keep coming must not keep it waiting: the time is of the whole answer."""
+    monkeypatch.setattr(preview, "TIMEOUT_S", 0.3)
+    with frames.dripping(first, drop) as address, pytest.raises(NoFrameError):
+        fetched(address)

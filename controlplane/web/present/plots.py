@@ -136,7 +136,7 @@ def _weeks(
 
 
 def _said(lines: Sequence[str]) -> str:
-    return "<br>".join(escape(line, quote=False) for line in lines)
+    return "<br>".join(escape(words.visible(line), quote=False) for line in lines)
 
 
 def _moment(at: datetime) -> str:

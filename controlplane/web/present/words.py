@@ -1,6 +1,7 @@
 """Numbers, times and states as words; and the one word that answers "is it safe?"."""
 
 import math
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,6 +10,7 @@ from enum import StrEnum
 NOTHING = "–"  # noqa: RUF001 - an en dash is what tables show for nothing
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _KIB = 1024
+_SPACES = "\n\t"
 
 
 class Tone(StrEnum):
@@ -94,6 +96,18 @@ def count(number: int, noun: str) -> str:
 def flags(values: Mapping[str, str]) -> str:
     """`flag=variant` pairs, by flag."""
     return ", ".join(f"{flag}={variant}" for flag, variant in sorted(values.items())) or NOTHING
+
+
+def visible(text: str) -> str:
+    """`text` with what shows nothing written out: it could turn or hide the words around it."""
+    if text.isprintable():
+        return text
+    return "".join(_written(char) for char in text)
+
+
+def _written(char: str) -> str:
+    is_seen = char in _SPACES or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return char if is_seen else char.encode("unicode_escape").decode()
 
 
 def spoken(word: str) -> str:
