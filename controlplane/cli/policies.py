@@ -7,13 +7,14 @@ from typing import Annotated, Final
 
 import typer
 
-from controlplane.cli import acting, linting, names, output
+from controlplane.cli import acting, advising, linting, names, output
 from controlplane.cli.acting import Change
 from controlplane.cli.client import Json
 from controlplane.cli.exits import CliError, Exit
 from controlplane.cli.linting import Findings
-from controlplane.cli.session import AsJson, Session, action, interruptible, query
+from controlplane.cli.session import AsJson, Session, action, interruptible, opened, query
 from controlplane.domain import policy_document
+from controlplane.domain.rehearsal import Traffic
 
 app = typer.Typer(help="See, check and add policies.")
 
@@ -23,6 +24,31 @@ PolicyFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A policy in YAML.", callback=names.path("FILE"))
 ]
 
+OfFleet = Annotated[
+    str | None,
+    typer.Option(
+        "--fleet",
+        help="Rehearse at this fleet's traffic.",
+        callback=names.named("--fleet"),
+        show_default=False,
+    ),
+]
+NumWorkers = Annotated[
+    int | None,
+    typer.Option("--workers", min=2, max=100_000, help="Of one hardware.", show_default=False),
+]
+SessionsPerDay = Annotated[
+    float | None,
+    typer.Option(
+        "--sessions-per-day", min=1, max=1e8, help="On those workers.", show_default=False
+    ),
+]
+SlowRate = Annotated[
+    float, typer.Option("--slow-rate", min=0, max=50, help="Percent of rated sessions.")
+]
+FailureRate = Annotated[
+    float, typer.Option("--failure-rate", min=0, max=50, help="Percent of sessions started.")
+]
 PolicyName = Annotated[str, typer.Argument(metavar="POLICY", callback=names.named("POLICY"))]
 
 
@@ -55,19 +81,39 @@ def show(session: Session, policy: PolicyName) -> None:
 
 
 @app.command("lint")
-def lint(file: PolicyFile, *, as_json: AsJson = False, context: typer.Context) -> None:
-    """Check a policy without storing it, and without a server: every key that is wrong."""
+def lint(  # noqa: PLR0913 - one option each
+    file: PolicyFile,
+    *,
+    fleet: OfFleet = None,
+    workers: NumWorkers = None,
+    sessions_per_day: SessionsPerDay = None,
+    slow_rate: SlowRate = 0.7,
+    failure_rate: FailureRate = 0.2,
+    as_json: AsJson = False,
+    context: typer.Context,
+) -> None:
+    """Check a policy without storing it: every key that is wrong, and what it would do.
+
+    Without a server, but for --fleet, which takes the traffic of that fleet's newest week.
+    """
     with interruptible():
         findings = linting.lint(_text(file))
-    if findings.policy is None:
-        raise _unsound(file, findings)
+        if findings.policy is None:
+            raise _unsound(file, findings)
+        served = _stated(workers, sessions_per_day, slow_rate, failure_rate)
+        if fleet is not None:
+            with opened(context) as session:
+                served = advising.traffic_of(session.client, fleet)
+        found = advising.answers(findings.policy, served)
     described = policy_document.describe(findings.policy)
     if as_json or context.find_root().params.get("as_json"):
         document = json.loads(findings.policy.document)
-        output.write_json({"policy": document, "describes": described})
+        told = {"policy": document, "describes": described}
+        output.write_json({**told, **advising.as_json(found, served)})
         return
     output.say(f"{file}: this policy is sound")
     _write_description({"describes": described})
+    advising.write(found, served)
 
 
 @action(app, "add")
@@ -77,6 +123,25 @@ def add(session: Session, file: PolicyFile) -> None:
         title=f"add the policy in {file}", path="/v1/policies", body={"document": _text(file)}
     )
     acting.make_and_tell(session, change)
+
+
+def _stated(
+    workers: int | None, per_day: float | None, slow_percent: float, failure_percent: float
+) -> Traffic | None:
+    if workers is None and per_day is None:
+        return None
+    if workers is None or per_day is None:
+        raise CliError(
+            "--workers and --sessions-per-day go together",
+            exit_code=Exit.USAGE,
+            next_step="state both, or --fleet",
+        )
+    return Traffic(
+        num_workers=workers,
+        sessions_per_day=per_day,
+        slow_rate=slow_percent / 100,
+        failure_rate=failure_percent / 100,
+    )
 
 
 def _write_description(found: Mapping[str, Json]) -> None:

@@ -143,6 +143,18 @@ def _register(
     return decorate
 
 
+@contextmanager
+def opened(context: typer.Context) -> Iterator[Session]:
+    """A session for a command that needs one only sometimes: by what was said before it."""
+    root = context.find_root()
+    session = _opened({name: root.params.get(name) for name in _QUERY_OPTIONS}, transport=root.obj)
+    try:
+        with _understanding(session.client.url):
+            yield session
+    finally:
+        session.client.close()
+
+
 def _opened(given: dict[str, Any], *, transport: Any) -> Session:
     """The session; `transport` is None but in tests, which answer in the control plane's place."""
     client = Client(
