@@ -6,6 +6,7 @@ Looking changes nothing, so it may be interrupted, and it waits for a control pl
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controlplane.cli import output
@@ -29,15 +30,23 @@ Show = Callable[[Mapping[str, Json]], None]
 Wait = Callable[[float], object]
 
 
-def follow(client: Client, name: str, *, patience_s: float, show: Show, wait: Wait) -> Exit:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a control plane that answered once may be away, and what tells and passes time."""
+
+    seconds: float
+    wait: Wait
+    now: Callable[[], float]  # monotonic seconds: a try may take as long as many waits
+
+
+def follow(client: Client, name: str, *, patience: Patience, show: Show) -> Exit:
     """Look at the canary until it ends or is held.
 
     Args:
         client: of the control plane.
         name: of the canary.
-        patience_s: how long a control plane that answered once may be away.
+        patience: with a control plane that is away.
         show: is given each answer.
-        wait: lets time pass.
 
     Raises: CliError: it is not there, or the control plane is away for too long, or from the start.
     """
@@ -47,8 +56,8 @@ def follow(client: Client, name: str, *, patience_s: float, show: Show, wait: Wa
         phase = str(_canary(found)["phase"])
         if phase in ENDS:
             return ENDS[phase]
-        wait(EVERY_S)
-        found = _patient(client, name, patience_s=patience_s, wait=wait)
+        patience.wait(EVERY_S)
+        found = _patient(client, name, patience)
 
 
 def by_lines() -> Show:
@@ -100,11 +109,15 @@ def picture(found: Mapping[str, Json]) -> "RenderableType":
 
 def watch(client: Client, name: str, *, patience_s: float, is_silent: bool) -> Exit:
     """`follow` on this terminal, or as lines where it is none, or showing nothing."""
-    pause = threading.Event()
+    from controlplane.clock import SystemClock
+
+    patience = Patience(
+        seconds=patience_s, wait=threading.Event().wait, now=SystemClock().monotonic
+    )
     if is_silent:
-        return follow(client, name, patience_s=patience_s, show=_nothing, wait=pause.wait)
+        return follow(client, name, patience=patience, show=_nothing)
     if not sys.stdout.isatty():
-        return follow(client, name, patience_s=patience_s, show=by_lines(), wait=pause.wait)
+        return follow(client, name, patience=patience, show=by_lines())
     from rich.live import Live
 
     with Live(console=output.console(), auto_refresh=False) as live:
@@ -112,25 +125,28 @@ def watch(client: Client, name: str, *, patience_s: float, is_silent: bool) -> E
         def show(found: Mapping[str, Json]) -> None:
             live.update(picture(found), refresh=True)
 
-        return follow(client, name, patience_s=patience_s, show=show, wait=pause.wait)
+        return follow(client, name, patience=patience, show=show)
 
 
 def _nothing(_: Mapping[str, Json]) -> None:
     """A script waits for the end alone."""
 
 
-def _patient(client: Client, name: str, *, patience_s: float, wait: Wait) -> Mapping[str, Json]:
-    """The next answer. Raises: CliError: none within `patience_s`."""
-    num_tries = max(1, round(patience_s / EVERY_S))
+def _patient(client: Client, name: str, patience: Patience) -> Mapping[str, Json]:
+    """The next answer. Raises: CliError: none as long as there is patience."""
+    give_up_at = patience.now() + patience.seconds
+    num_tries = max(1, round(patience.seconds / EVERY_S))
     for number in range(num_tries):
         try:
             found: Mapping[str, Json] = client.get(f"/v1/canaries/{name}")
         except CliError as error:
-            if error.exit_code not in _AWAY or number == num_tries - 1:
+            is_over = number == num_tries - 1 or patience.now() >= give_up_at
+            if error.exit_code not in _AWAY or is_over:
                 raise
             if number == 0:
-                output.say(f"{error}; waiting up to {patience_s:g} s for it to come back")
-            wait(EVERY_S)
+                told = f"{error}; waiting up to {patience.seconds:g} s for it to come back"
+                output.say_wrapped(told, rest="  ")
+            patience.wait(EVERY_S)
         else:
             if number:
                 output.say("it is back")

@@ -12,6 +12,7 @@ from rich.console import Console
 from controlplane.cli import watching
 from controlplane.cli.client import Client
 from controlplane.cli.exits import CliError, Exit
+from controlplane.cli.watching import Patience
 from tests.cli.fake import FakeControlPlane, run
 
 NAME = "fused-allreduce-3"
@@ -44,8 +45,10 @@ class Told(FakeControlPlane):
     def __init__(self, answers: Iterable[Any]) -> None:
         super().__init__()
         self.answers = iter(answers)
+        self.num_asked = 0
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
+        self.num_asked += 1
         answer = next(self.answers)
         if isinstance(answer, Exception):
             raise answer
@@ -53,15 +56,23 @@ class Told(FakeControlPlane):
         return FakeControlPlane.handle_request(self, request)
 
 
-def follow(*answers: Any, patience_s: float = 5) -> tuple[Exit, list[str], list[float]]:
-    client = Client("http://plane.test", token=None, transport=Told(answers))
+def follow(
+    *answers: Any, patience_s: float = 5, each_takes_s: float = 0
+) -> tuple[Exit, list[str], list[float]]:
+    plane = Told(answers)
+    client = Client("http://plane.test", token=None, transport=plane)
     shown: list[str] = []
     waits: list[float] = []
 
     def show(found: Mapping[str, Any]) -> None:
         shown.append(found["canary"]["phase"])
 
-    ended = watching.follow(client, NAME, patience_s=patience_s, show=show, wait=waits.append)
+    patience = Patience(
+        seconds=patience_s,
+        wait=waits.append,
+        now=lambda: sum(waits) + plane.num_asked * each_takes_s,
+    )
+    ended = watching.follow(client, NAME, patience=patience, show=show)
     return ended, shown, waits
 
 
@@ -91,6 +102,13 @@ def test_a_control_plane_that_stays_away_ends_the_watch() -> None:
     with pytest.raises(CliError) as ended:
         follow(canary("baking"), *away)
     assert ended.value.exit_code is Exit.SERVER_AWAY
+
+
+def test_the_time_that_tries_take_counts_against_patience() -> None:
+    """One that hangs takes its whole time-out each time: 300 tries would be an hour."""
+    hung = [httpx.ReadTimeout("no answer") for _ in range(3)]
+    with pytest.raises(CliError, match="has not answered"):
+        follow(canary("baking"), *hung, canary("promoted"), patience_s=30, each_takes_s=10)
 
 
 @pytest.mark.parametrize(
