@@ -1,7 +1,8 @@
 """`steadyframe canary ...`: start, watch, steer."""
 
+import textwrap
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -11,6 +12,9 @@ from controlplane.cli.client import Json
 from controlplane.cli.fleets import FleetName
 from controlplane.cli.session import Session, action, query
 from controlplane.cli.workers import FlagName, VariantName
+
+# Four lines of what is left of 80 columns beside the names.
+MAX_REASON: Final = 70
 
 app = typer.Typer(help="Carry one variant of a flag from its first session to promotion or back.")
 
@@ -50,7 +54,7 @@ def list_canaries(
     output.write_table(
         ("canary", "fleet", "variant", "phase", "reason"),
         [
-            (each["name"], each["fleet"], each["variant"], each["phase"], each["reason"])
+            (each["name"], each["fleet"], each["variant"], each["phase"], _short(each["reason"]))
             for each in canaries
         ],
         empty="no canary yet: `steadyframe canary start --help`",
@@ -142,6 +146,11 @@ def pause(session: Session, canary: CanaryName) -> None:
 def resume(session: Session, canary: CanaryName) -> None:
     """Go on with a canary that is held."""
     acting.make_and_tell(session, _request(canary, "resume"))
+
+
+def _short(reason: Json) -> str:
+    """The beginning: a list is to find one in, and `canary show` has all of it."""
+    return textwrap.shorten(output.cell(reason), MAX_REASON, placeholder=" ...")
 
 
 def _told(answer: Mapping[str, Json]) -> str:

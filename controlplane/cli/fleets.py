@@ -10,6 +10,7 @@ from controlplane.cli import acting, names, output, upkeep
 from controlplane.cli.acting import Change
 from controlplane.cli.client import Json
 from controlplane.cli.session import Session, action, query
+from controlplane.cli.upkeep import Note
 
 app = typer.Typer(help="Adopt fleets, see them, and say how far Steadyframe may act.")
 
@@ -65,7 +66,7 @@ def show(session: Session, fleet: FleetName) -> None:
     )
     if found.get("stopped_reason"):
         output.write_line()
-        output.write_item(f"end the stop-the-line: `steadyframe lift {fleet}`")
+        upkeep.write_note(Note(sentence="the line is stopped", command=f"steadyframe lift {fleet}"))
     upkeep.write_notes(workers, fleet=fleet, now=now)
 
 

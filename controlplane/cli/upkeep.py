@@ -1,6 +1,7 @@
 """What keeps workers from running what their fleet runs, and the command that ends it."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -32,8 +33,16 @@ def by_kind(workers: Sequence[Mapping[str, Json]], *, now: datetime) -> Mapping[
     return found
 
 
-def notes(worker: Mapping[str, Json], *, fleet: str, now: datetime) -> list[str]:
-    """A sentence for each thing that holds the worker, with the command that ends it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What holds a worker, and what ends it."""
+
+    sentence: str
+    command: str
+
+
+def notes(worker: Mapping[str, Json], *, fleet: str, now: datetime) -> list[Note]:
+    """One for each thing that holds the worker."""
     return list(_notes(worker, fleet=fleet, now=now))
 
 
@@ -47,7 +56,13 @@ def write_notes(
         if title:
             output.write_line(title, style="bold")
     for note in told:
-        output.write_item(note)
+        write_note(note)
+
+
+def write_note(note: Note) -> None:
+    """The sentence, and the command on a line of its own, whole, to be copied."""
+    output.write_item(f"{note.sentence}; to end it:")
+    output.write_whole(f"    {note.command}")
 
 
 def pins_of(worker: Mapping[str, Json], *, now: datetime) -> list[Mapping[str, Json]]:
@@ -67,24 +82,29 @@ def trip_text(trip: Mapping[str, Json]) -> str:
     return f"breaker open since {output.time_of(trip.get('at'))}: {trip.get('reason')}"
 
 
-def _notes(worker: Mapping[str, Json], *, fleet: str, now: datetime) -> Iterator[str]:
+def _notes(worker: Mapping[str, Json], *, fleet: str, now: datetime) -> Iterator[Note]:
     name = worker["name"]
-    restore = f"back into service: `steadyframe worker restore {fleet} {name}`"
+    restore = f"steadyframe worker restore {fleet} {name}"
     if worker.get("is_quarantined"):
-        yield f"{name} is quarantined: it stayed silent on a variant that was taken back; {restore}"
+        sentence = f"{name} is quarantined: it stayed silent on a variant that was taken back"
+        yield Note(sentence=sentence, command=restore)
     if worker.get("is_break_glass"):
-        yield (
-            f"{name} was forced to its fallback on its own machine; there:"
-            " `steadyframe-worker local clear --state-dir DIR`"
+        yield Note(
+            sentence=f"{name} was forced to its fallback on its own machine, and is freed there",
+            command="steadyframe-worker local clear --state-dir DIR",
         )
     if trip := worker.get("trip"):
-        yield f"{name}: {trip_text(trip)}; {restore}"
+        yield Note(sentence=f"{name}: {trip_text(trip)}", command=restore)
     if worker.get("is_cordoned"):
-        end = f"`steadyframe worker uncordon {fleet} {name}`"
-        yield f"{name} is cordoned: no new session, no part in canaries; end it: {end}"
+        yield Note(
+            sentence=f"{name} is cordoned: no new session, no part in canaries",
+            command=f"steadyframe worker uncordon {fleet} {name}",
+        )
     for pin in pins_of(worker, now=now):
-        end = f"`steadyframe unpin {fleet} {name} {pin['flag']}`"
-        yield f"{name} is pinned to {pin_text(pin)}; end it: {end}"
+        yield Note(
+            sentence=f"{name} is pinned to {pin_text(pin)}",
+            command=f"steadyframe unpin {fleet} {name} {pin['flag']}",
+        )
 
 
 def _is_over(pin: Mapping[str, Json], *, now: datetime) -> bool:

@@ -14,6 +14,7 @@ from controlplane.cli.acting import Change
 from controlplane.cli.client import Json
 from controlplane.cli.fleets import FleetName
 from controlplane.cli.session import Session, action, query
+from controlplane.cli.upkeep import Note
 
 app = typer.Typer(help="See workers, and why each runs what it runs.")
 
@@ -100,10 +101,10 @@ def explain(session: Session, fleet: FleetName, worker: WorkerName) -> None:
             f"{reason['flag']} = {reason['variant']}",
             {"decided by": reason["layer"], "because": reason["reason"]},
         )
-    for step in dict.fromkeys(_step(reason, fleet) for reason in found.get("reasons", [])):
-        if step:
-            output.write_line()
-            output.write_item(step)
+    told = dict.fromkeys(_layer_note(reason, fleet) for reason in found.get("reasons", []))
+    for note in filter(None, told):
+        output.write_line()
+        upkeep.write_note(note)
     upkeep.write_notes([seen], fleet=fleet, now=_now())
 
 
@@ -174,15 +175,16 @@ def state_of(worker: Mapping[str, Json], *, now: datetime) -> str:
     return "as wanted" if worker.get("is_effective") else "in a canary"
 
 
-def _step(reason: Mapping[str, Json], fleet: str) -> str:
+def _layer_note(reason: Mapping[str, Json], fleet: str) -> Note | None:
     """What ends the layer, if it is the fleet's; the worker's own are told with its notes."""
     match reason["layer"]:
         case "stop_the_line":
-            return f"end the stop-the-line: `steadyframe lift {fleet}`"
+            return Note(sentence="the line is stopped", command=f"steadyframe lift {fleet}")
         case "observed":
-            return f"let Steadyframe flip workers: `steadyframe fleet enforce {fleet}`"
+            command = f"steadyframe fleet enforce {fleet}"
+            return Note(sentence="the fleet only observes", command=command)
         case _:
-            return ""
+            return None
 
 
 def _retained(flag_bytes: Mapping[str, Json] | None) -> Mapping[str, str]:

@@ -73,6 +73,21 @@ def test_a_list_follows_every_page() -> None:
     assert paged.calls[1].query["cursor"] == "next"
 
 
+def test_a_list_of_canaries_fits_the_screen_and_one_of_them_has_all_of_its_reason() -> None:
+    """Sixteen lines for each canary are no list."""
+    long = {**CANARY, "reason": "out of memory and other words " * 12 + "the end"}
+    plane = FakeControlPlane(
+        {
+            ("GET", "/v1/canaries"): page(long, long),
+            ("GET", "/v1/canaries/fused-allreduce-3"): long,
+        }
+    )
+    listed = run(plane, "canary", "list").stdout
+    assert len(listed.splitlines()) <= 2 + 2 * 6
+    assert max(len(line) for line in listed.splitlines()) <= 80
+    assert "the end" in run(plane, "canary", "show", "fused-allreduce-3").stdout
+
+
 def test_a_canary_shows_its_reason_gates_and_workers() -> None:
     """The three questions of whoever was woken: what, why, and is it over."""
     plane = FakeControlPlane({("GET", "/v1/canaries/fused-allreduce-3"): CANARY})
