@@ -69,7 +69,7 @@ def _take(browser: Browser, site: Site, name: str, path: str, width: int, scheme
     target = FOLDER / f"{name}.png"
     taken = Image.open(io.BytesIO(page.screenshot(full_page=True)))
     # A page has few colours; a palette of them is a third of the bytes.
-    taken.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+    taken.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(
         target, optimize=True
     )
     context.close()
