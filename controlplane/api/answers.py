@@ -16,6 +16,7 @@ from controlplane.domain.canary import Event, Phase
 from controlplane.domain.desired import Layer
 from controlplane.domain.flag import Applies
 from controlplane.domain.fleet import Mode
+from controlplane.domain.ledger import Origin, Standing
 from controlplane.domain.observation import RequestKind
 from controlplane.domain.verdict import Verdict
 
@@ -228,11 +229,14 @@ class Canary(Answer):
     num_lease_lapses: int
     reason: str
     version: int
+    attempt: int
     bake_s: float
 
 
 class ChangedCanary(Canary, Rehearsed):
-    """A canary that was begun."""
+    """A canary that was begun; `ahead` are those that it waits for."""
+
+    ahead: list[str]
 
 
 class Gate(BaseModel):
@@ -332,6 +336,66 @@ class Transition(Answer):
     actor: str
     decision_id: str | None
     at: datetime
+
+
+class Basis(Answer):
+    """What the canary's own arm did: in sessions, or in processes where those were the arm."""
+
+    num_rated: int
+    num_slow: int
+    num_sessions: int
+    num_failed: int
+
+
+class Qualification(Answer):
+    """A record of the ledger; without `fleet` it holds in every fleet."""
+
+    number: int
+    standing: Standing
+    origin: Origin
+    flag: str
+    variant: str
+    hardware: str
+    stack: str
+    fleet: str | None
+    canary: str | None
+    decision: str | None
+    evidence_digest: str | None
+    basis: Basis | None
+    slow_rate: float | None
+    failure_rate: float | None
+    actor: str
+    reason: str
+    created_at: datetime
+    revoked_at: datetime | None
+    revoked_by: str | None
+    revoked_reason: str | None
+
+
+class ChangedQualification(Qualification, Rehearsed):
+    """A record that was revoked."""
+
+
+class PastQualification(Qualification):
+    """A record among all of its variant, hardware and stack."""
+
+    is_current: bool
+
+
+class FullQualification(PastQualification):
+    """A record with its history; `attempt` is the number that the next canary of it has."""
+
+    attempt: int
+    history: list[PastQualification]
+
+
+class Attested(Rehearsed):
+    """What was attested: the numbers of the new records."""
+
+    fleet: str
+    flag: str
+    variant: str
+    numbers: list[int]
 
 
 class Session(Answer):
@@ -487,6 +551,10 @@ ANSWERS: Mapping[str, tuple[int, Any]] = MappingProxyType(
         "GET /v1/canaries/{name}/decisions": (200, Page[Decision]),
         "GET /v1/canaries/{name}/transitions": (200, Page[Transition]),
         "POST /v1/canaries/{name}/requests": (202, TakenRequest),
+        "GET /v1/qualifications": (200, Page[Qualification]),
+        "GET /v1/qualifications/{number}": (200, FullQualification),
+        "POST /v1/qualifications/{number}/revoke": (200, ChangedQualification),
+        "POST /v1/fleets/{fleet}/attestations": (201, Attested),
         "GET /v1/sessions": (200, Page[Session]),
         "GET /v1/audit": (200, Page[Act]),
         "GET /v1/tokens": (200, Page[Token]),

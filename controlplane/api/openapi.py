@@ -37,6 +37,7 @@ TAGS: Final = {
     "telemetry": "OTLP/HTTP: logs are evidence.",
     "policies": "Flags, and what a canary must show.",
     "canaries": "Canaries, what was decided and why.",
+    "qualifications": "What is proven, or failed, on which hardware and stack.",
     "office": "Sessions, the audit log, tokens.",
     "reports": "How fleets did, week by week.",
 }

@@ -206,6 +206,7 @@ def _change(ask: Recorder) -> None:
     fleet = "POST /v1/fleets/{fleet}"
     for change in ("stop-the-line", "lift"):
         ask(f"{fleet}/{change}", path=f"/v1/fleets/{FLEET}/{change}", body=because)
+    _qualify(ask)
     document = POLICY.replace("name: demo", "name: demo-2", 1)
     ask("POST /v1/policies", body={"document": document, **because}, status=201)
     ask("POST /v1/policies/lint", body={"document": document})
@@ -213,6 +214,22 @@ def _change(ask: Recorder) -> None:
     rehearsed = {"role": "admin", "reason": "to see what would happen"}
     ask("POST /v1/tokens", body=rehearsed, dry_run="true")
     _import(ask)
+
+
+def _qualify(ask: Recorder) -> None:
+    """A worker that runs the variant, for the adoption of a fleet, and second thoughts."""
+    generation = ask.plane.desired("w-2", after=0).json()["generation"]
+    report = effective("w-2", generation, flags={FLAG: "fused_steady"})
+    assert ask.plane.as_worker("w-2", "effective", **report).is_success
+    body = {"flag": FLAG, "variant": "fused_steady", "reason": "ran well for seven weeks"}
+    path = f"/v1/fleets/{FLEET}/attestations"
+    operation = "POST /v1/fleets/{fleet}/attestations"
+    number = ask(operation, path=path, body=body, status=201)["numbers"][0]
+    ask("GET /v1/qualifications")
+    path = f"/v1/qualifications/{number}"
+    ask("GET /v1/qualifications/{number}", path=path)
+    body = {"reason": "it was another build that ran well"}
+    ask("POST /v1/qualifications/{number}/revoke", path=f"{path}/revoke", body=body)
 
 
 def _import(ask: Recorder) -> None:
