@@ -31,6 +31,8 @@ PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
 # The agent sends at most 256; a Collector's default batch is 8192.
 MAX_RECORDS = 10_000
+# Each is a transaction. The agent's largest batch has 256 records, at worst each of another life.
+MAX_RESOURCES = 256
 # A window has some 25 fields; nested ones are counted on their own.
 MAX_ATTRIBUTES = 128
 # Segments within an ended session are three deep.
@@ -77,7 +79,7 @@ def inflated(body: bytes, *, encoding: str, limit: int) -> bytes:
 
     Raises:
         UnsupportedError: an encoding other than gzip or identity.
-        MalformedError: not gzip, or cut short.
+        MalformedError: not gzip, cut short, or followed by more.
         TooLargeError: more than `limit` bytes.
     """
     if encoding.lower() in ("", "identity"):
@@ -95,6 +97,9 @@ def inflated(body: bytes, *, encoding: str, limit: int) -> bytes:
         raise TooLargeError(f"the body inflates to more than {limit} bytes")
     if not decoder.eof:
         raise MalformedError("the gzip body is cut short")
+    if decoder.unused_data:
+        # A second member would be records that we answer for and never read.
+        raise MalformedError("the body is more than one gzip member: send one")
     return plain
 
 
@@ -103,9 +108,12 @@ def logs(body: bytes, *, kind: str) -> tuple[Batch, ...]:
 
     Raises:
         MalformedError: the body is not a request, or a resource does not say who reports.
-        TooLargeError: more than `MAX_RECORDS`.
+        TooLargeError: more than `MAX_RECORDS` or `MAX_RESOURCES`.
     """
     request = parsed(ExportLogsServiceRequest(), body, kind=kind)
+    num_resources = len(request.resource_logs)
+    if num_resources > MAX_RESOURCES:
+        raise TooLargeError(f"{num_resources} resources in one request; at most {MAX_RESOURCES}")
     num_records = sum(
         len(scope.log_records)
         for resource in request.resource_logs
