@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, IPvAnyNetwork
+from pydantic import Field, IPvAnyNetwork, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "STEADYFRAME_"
@@ -23,6 +23,9 @@ OTHER_PROGRAMS = (
     "AGENT_",
     "DEMO_",
 )
+
+# `worker.agent.control` waits 50 s for the answer to a held call; five of them are for the way.
+MAX_HOLD_S = 45.0
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
@@ -58,7 +61,11 @@ class Settings(BaseSettings):
     )
     tick_s: Seconds = Field(default=5.0, description="Seconds between ticks of the reconcilers.")
     hold_s: Seconds = Field(
-        default=20.0, description="Seconds a worker's call for its desired state is held open."
+        default=20.0,
+        description=(
+            "Seconds a worker's call for its desired state is held open;"
+            " with the jitter at most 45."
+        ),
     )
     hold_jitter_s: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = Field(
         default=5.0, description="Seconds by which that time is varied, up and down."
@@ -93,6 +100,17 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
     )
+
+    @model_validator(mode="after")
+    def _is_held_within_the_agents_patience(self) -> "Settings":
+        longest_s = self.hold_s + self.hold_jitter_s
+        if longest_s > MAX_HOLD_S:
+            message = (
+                f"hold_s + hold_jitter_s: {longest_s:g} is not allowed; allowed: at most"
+                f" {MAX_HOLD_S:g}, since agents give up a held call after 50 seconds"
+            )
+            raise ValueError(message)
+        return self
 
     @property
     def state_path(self) -> Path:

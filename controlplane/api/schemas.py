@@ -24,6 +24,9 @@ MAX_DOCUMENT = 64 * 1024
 # Control characters but tab and newline: they forge lines in logs and terminals, and PostgreSQL
 # refuses NUL.
 _FORBIDDEN = {code for code in range(32) if chr(code) not in "\t\n"} | set(range(127, 160))
+# The same for the OpenAPI schema, which cannot show a check in Python.
+_PRINTABLE = r"[^\x00-\x08\x0b-\x1f\x7f-\x9f]"
+_SAID = rf"^{_PRINTABLE}*[^\s\x00-\x1f\x7f-\x9f]{_PRINTABLE}*$"
 
 
 def _printable(text: str) -> str:
@@ -74,9 +77,20 @@ IncarnationQuery = Annotated[str, Query(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Reason = Annotated[
-    str, Field(min_length=1, max_length=500), AfterValidator(_printable), AfterValidator(_said)
+    str,
+    Field(min_length=1, max_length=500, json_schema_extra={"pattern": _SAID}),
+    AfterValidator(_printable),
+    AfterValidator(_said),
 ]
-Document = Annotated[str, Field(min_length=1, max_length=MAX_DOCUMENT), AfterValidator(_printable)]
+Document = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=MAX_DOCUMENT,
+        json_schema_extra={"pattern": rf"^{_PRINTABLE}*$"},
+    ),
+    AfterValidator(_printable),
+]
 
 RegistrationBody = Annotated[Registration, BeforeValidator(without_nul)]
 EffectiveBody = Annotated[EffectiveReport, BeforeValidator(without_nul)]
@@ -87,7 +101,9 @@ TripBody = Annotated[BreakerTrip, BeforeValidator(without_nul)]
 class Body(BaseModel):
     """A JSON object from an operator."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(
+        strict=True, frozen=True, json_schema_extra={"additionalProperties": False}
+    )
 
     @model_validator(mode="before")
     @classmethod

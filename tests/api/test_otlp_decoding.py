@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -148,3 +149,26 @@ def test_nul_characters_never_reach_the_database() -> None:
     (batch,) = otlp.logs(otlp_bodies.request(record), kind=otlp.PROTOBUF)
 
     assert batch.records[0].model_dump()["detail"] == "ab"
+
+
+@pytest.mark.parametrize("rest", [gzip.compress(b"more"), b"\x00", b"rubbish"])
+def test_nothing_may_follow_a_gzip_body(rest: bytes) -> None:
+    """What is not read must not be answered for: the sender would drop it from its spool."""
+    with pytest.raises(MalformedError, match="more than one"):
+        otlp.inflated(gzip.compress(b"first") + rest, encoding="gzip", limit=LIMIT)
+
+
+@pytest.mark.parametrize("num_zeros", [LIMIT + 1, 64 << 20])
+def test_a_body_that_inflates_beyond_the_limit_takes_no_more_memory_than_it(
+    num_zeros: int,
+) -> None:
+    bomb = gzip.compress(bytes(num_zeros), mtime=0)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLargeError):
+            otlp.inflated(bomb, encoding="gzip", limit=LIMIT)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 4 * LIMIT + (1 << 16)

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from controlplane import settings
 from controlplane.settings import Settings
+from worker.agent import control
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "settings.md"
 
@@ -64,3 +65,16 @@ def test_the_database_is_a_file_in_the_state_folder_unless_named(tmp_path: Path)
 def test_only_loopback_listens_by_default() -> None:
     """The embedded admin token guards a machine's own fleet, not a network."""
     assert Settings().host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(("hold_s", "jitter_s"), [(45.5, 0), (41, 5), (20, 26), (1000, 0)])
+def test_a_call_held_beyond_the_agents_patience_is_refused(hold_s: float, jitter_s: float) -> None:
+    """An agent that gives up first would take a quiet control plane for a dead one."""
+    with pytest.raises(ValidationError, match=r"hold_s \+ hold_jitter_s: .*at most 45"):
+        Settings(hold_s=hold_s, hold_jitter_s=jitter_s)
+
+
+def test_the_longest_hold_leaves_the_agent_time() -> None:
+    Settings(hold_s=40, hold_jitter_s=5)
+
+    assert settings.MAX_HOLD_S < control.HELD_TIMEOUT_S
