@@ -14,7 +14,8 @@ NUM_EXPECTED: Final = 400
 # Of the prior of a sample-ratio check, in sessions: as sharp as Netflix's published default.
 CONCENTRATION: Final = 100.0
 _ALPHA_EXPECTED: Final = 0.05
-_NUM_HALVINGS: Final = 100  # bisection, to the last bit of a rate of 1e-14
+_NUM_HALVINGS: Final = 100  # at most, of a bisection
+_NEAR: Final = 1e-13  # where it ends, relative
 _MOST_TERMS: Final = 100_000  # of the continued fraction; it takes O(sqrt(a + b))
 _MOST_LOG: Final = 575.0  # e to this is still a float
 _LEAST: Final = 1e-300  # stands for a zero in the continued fraction (Lentz)
@@ -75,10 +76,38 @@ def interval(
     return low, high
 
 
+def upper_bound_at_any_look(
+    bad: int, num: int, *, alpha: float, num_expected: float = NUM_EXPECTED
+) -> float:
+    """The least rate that `one_sample_evidence` of the good units refutes, with all above it.
+
+    Ever below the rate with probability <= alpha; Clopper and Pearson's bound, looked at again and
+    again, is so far more often.
+
+    Args:
+        bad: of `num`.
+        num: units seen so far; 0 gives 1.
+        alpha: in (0, 1).
+        num_expected: units at which it is sharpest.
+    """
+    _check_counts(bad, num)
+    _check_share("alpha", alpha)
+    if bad == num:
+        return 1.0
+
+    def is_refuted(rate: float) -> bool:
+        if rate >= 1 - _PRECISION:
+            return True
+        good = one_sample_evidence(num - bad, num, rate=1 - rate, num_expected=num_expected)
+        return good >= 1 / alpha
+
+    return _boundary(is_refuted, refuted=1.0, kept=bad / num)
+
+
 def least_rate_excluded(num_clean: int, *, alpha: float) -> float:
     """The rate from which on so many units without a bad one are improbable: 1 - alpha^(1 / num).
 
-    For a number of units fixed beforehand, as that of a soak is; for looking on, `interval`.
+    For a number of units fixed beforehand, as that of a soak is.
     """
     return upper_bound(0, num_clean, alpha=alpha)
 
@@ -220,9 +249,9 @@ def _log_beta(a: float, b: float) -> float:
 def _boundary(is_refuted: Callable[[float], bool], *, refuted: float, kept: float) -> float:
     """Between a rate beyond all that is kept and one that is: by bisection, on the refuted side."""
     for _ in range(_NUM_HALVINGS):
-        middle = (refuted + kept) / 2
-        if middle in (refuted, kept):
+        if abs(refuted - kept) <= _NEAR * max(refuted, kept):
             break
+        middle = (refuted + kept) / 2
         refuted, kept = (middle, kept) if is_refuted(middle) else (refuted, middle)
     return refuted
 

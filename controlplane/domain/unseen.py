@@ -16,6 +16,9 @@ from controlplane.domain import rates
 # Of one label nothing can be learnt: a narrow population and a narrow selection look the same.
 LEAST_LABELS: Final = 2
 
+# Sessions of production after which the bound is sharpest: early, for what is asked for is near 0.
+_NUM_EXPECTED: Final = 50
+
 Label = TypeVar("Label", bound=Hashable)
 
 
@@ -46,7 +49,8 @@ def unseen(counts: Mapping[Label, int], *, alpha: float) -> Share:
     Args:
         counts: sessions by label. They must be drawn as those yet to come are: of a soak with
             lengths that somebody chose, this says how it chose and nothing about production.
-        alpha: the bound is below the share with this probability at most, in (0, 1).
+        alpha: the bound is below the share with this probability at most, in (0, 1); at one look,
+            after a number of sessions fixed beforehand.
 
     Returns: with fewer than two labels a bound of 1, which is a rule and no inference: there Good
         and Turing would say 0.
@@ -92,14 +96,17 @@ def unmet(production: Mapping[Label, int], met: Collection[Label], *, alpha: flo
     """The share of production's sessions whose label the canary never met.
 
     However the canary's sessions were chosen: they only say which labels were met. Labels that
-    production's sample did not show either are part of the share, and of the bound.
+    production's sample did not show either are part of the share, and of the bound. One may look
+    after every session, while both sides grow: the bound holds at any, and a canary that
+    meets more only ever leaves fewer sessions unmet. (Clopper and Pearson's, looked at so for 1,000
+    sessions, falls below a share of 5 % in 23 % of cases instead of 5 %.)
 
     Args:
         production: sessions by label, of control or of production before; not chosen for their
             labels, and none of them among those that `met` is made of (a session shared by both is
             met by construction, and would make the bound too low).
         met: labels that the canary met.
-        alpha: the bound is below the share with this probability at most, in (0, 1).
+        alpha: the bound is ever below the share with this probability at most, in (0, 1).
 
     Returns: without sessions of production no estimate and a bound of 1.
     """
@@ -108,7 +115,9 @@ def unmet(production: Mapping[Label, int], met: Collection[Label], *, alpha: flo
     num_unmet = sum(count for label, count in production.items() if label not in met)
     return Share(
         estimate=num_unmet / num if num else None,
-        bound=rates.upper_bound(num_unmet, num, alpha=alpha),
+        bound=rates.upper_bound_at_any_look(
+            num_unmet, num, alpha=alpha, num_expected=_NUM_EXPECTED
+        ),
         num=num,
         num_labels=_num_labels(production),
     )

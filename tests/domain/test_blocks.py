@@ -386,7 +386,7 @@ def test_a_burst_is_one_failure_also_when_it_becomes_known_bit_by_bit() -> None:
     second = failures(both, known=[first], after_s=5)
     assert counted(second) == Table(0, 0, 0, 1)
     assert second is not None
-    assert second.index == 1
+    assert (second.index, second.units, second.sessions) == (1, (), ("exposed-2",))
     assert failures(both, known=[first, second], after_s=6) is None
 
 

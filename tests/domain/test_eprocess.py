@@ -115,6 +115,24 @@ def test_the_factor_has_a_mean_below_one_for_a_better_canary(canary: int, contro
         assert all(less < more for less, more in pairwise(means)), (num_bad, bet)
 
 
+@pytest.mark.parametrize(
+    ("table", "is_comparison"),
+    [
+        (Table(0, 0, 7, 40), False),
+        (Table(5, 10, 0, 0), False),
+        (Table(0, 0, 0, 0), False),
+        (Table(0, 10, 0, 40), True),
+        (Table(10, 10, 40, 40), True),
+    ],
+)
+def test_nobody_bad_everybody_bad_and_an_arm_of_nobody_teach_exactly_nothing(
+    table: Table, *, is_comparison: bool
+) -> None:
+    """Not 1e-16 a window, which adds up over months."""
+    assert {eprocess.log_factor(table, odds_ratio) for odds_ratio in ODDS_RATIOS} == {0.0}
+    assert table.is_comparison is is_comparison
+
+
 @given(any_table, st.sampled_from(ODDS_RATIOS))
 def test_swapping_the_arms_inverts_the_odds_ratio(table: Table, odds_ratio: float) -> None:
     """For arms of any sizes; nothing in the formula prefers one of them."""

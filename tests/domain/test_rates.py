@@ -80,6 +80,12 @@ def test_one_sample_evidence_is_confseq_s(bad: int, num: int, log_value: float) 
     assert isclose(log(value), log_value, abs_tol=1e-6)
 
 
+def test_one_sample_evidence_reaches_a_hundred_where_confseq_s_bound_lies() -> None:
+    """`beta_binomial_mixture_bound(400 p0 q0, .01, ...)` = 11.0967 above the mean of 8: 19.0967."""
+    found = [rates.one_sample_evidence(bad, 400, rate=0.02, num_expected=200) for bad in (19, 20)]
+    assert found[0] < 100 < found[1]
+
+
 @pytest.mark.parametrize("limit", [0.002, 0.02, 0.3])
 @pytest.mark.parametrize("num", [1, 7, 60])
 def test_one_sample_evidence_has_mean_one_at_the_limit_and_less_below(
@@ -108,6 +114,7 @@ def test_no_sessions_are_no_evidence() -> None:
     assert isclose(rates.one_sample_evidence(0, 0, rate=0.02), 1.0)
     assert rates.interval(0, 0, alpha=0.05) == (0.0, 1.0)
     assert rates.upper_bound(0, 0, alpha=0.05) == 1.0
+    assert rates.upper_bound_at_any_look(0, 0, alpha=0.05) == 1.0
     assert isclose(rates.sample_ratio_evidence((0, 0), (0.2, 0.8)), 1.0)
 
 
@@ -201,8 +208,43 @@ def test_clopper_and_pearson_s_bound_leaves_alpha(bad: int, good: int, alpha: fl
     assert bound > bad / num or alpha == 0.5
 
 
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_the_bound_at_any_look_is_rarely_ever_below_the_rate(rate: float) -> None:
+    """And looking on is what Clopper and Pearson's does not bear."""
+
+    def is_below(bad: int, num: int) -> bool:
+        if bad >= rate * num:  # cheap: a bound is never below the share
+            return False
+        return rates.upper_bound_at_any_look(bad, num, alpha=0.05, num_expected=50) < rate
+
+    def is_below_at_one_look(bad: int, num: int) -> bool:
+        return bad < rate * num and rates.upper_bound(bad, num, alpha=0.05) < rate
+
+    assert ever(is_below, rate=rate, horizon=60) <= 0.05
+    assert ever(is_below_at_one_look, rate=rate, horizon=60) > 0.07
+
+
+def test_the_bound_at_any_look_has_all_refuted_above_and_none_below() -> None:
+    for bad, num in ((0, 1), (0, 30), (1, 50), (3, 400), (40, 60), (59, 60)):
+        bound = rates.upper_bound_at_any_look(bad, num, alpha=0.05)
+        for step in range(1, 200):
+            rate = step / 200
+            value = rates.one_sample_evidence(num - bad, num, rate=1 - rate)
+            assert (value >= 20) == (rate > bound), (bad, num, rate)
+
+
+@given(st.integers(0, 300), st.integers(1, 300))
+def test_the_bound_at_any_look_is_wider_than_that_of_one_look(bad: int, good: int) -> None:
+    num = bad + good
+    bound = rates.upper_bound_at_any_look(bad, num, alpha=0.05)
+    assert rates.upper_bound(bad, num, alpha=0.05) <= bound <= 1
+    if bad < num - 1:
+        assert bound <= rates.upper_bound_at_any_look(bad + 1, num, alpha=0.05)
+
+
 def test_all_bad_leaves_every_rate() -> None:
     assert rates.upper_bound(5, 5, alpha=0.05) == 1.0
+    assert rates.upper_bound_at_any_look(5, 5, alpha=0.05) == 1.0
 
 
 def test_the_reference_soak_excludes_what_it_can() -> None:
@@ -298,6 +340,8 @@ def test_a_failure_without_a_control_at_risk_says_nothing() -> None:
         lambda: rates.interval(1, 2, alpha=1.0),
         lambda: rates.interval(3, 2, alpha=0.1),
         lambda: rates.upper_bound(1, 2, alpha=0.0),
+        lambda: rates.upper_bound_at_any_look(1, 2, alpha=0.0),
+        lambda: rates.upper_bound_at_any_look(3, 2, alpha=0.1),
         lambda: rates.sample_ratio_evidence((1, 2), (0.2, 0.7)),
         lambda: rates.sample_ratio_evidence((1, 2), (0.0, 1.0)),
         lambda: rates.sample_ratio_evidence((1, -2), (0.2, 0.8)),
