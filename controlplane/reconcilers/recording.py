@@ -56,14 +56,14 @@ def _append_decision(
     if planned.judgement is None:
         return None
     decision_id = new_id()
-    considered = inputs.of(seen)
+    considered = inputs.of(seen, planned, decision=decision_id, now=now)
     history.append_decision(
         conn,
         id=decision_id,
         canary_id=seen.canary.id,
         verdict=planned.judgement.verdict,
         gates=inputs.gates(planned.judgement),
-        inputs=considered,
+        inputs=inputs.stored(considered),
         digest=digest.digest(considered),
         now=now,
     )

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, func, select
 from controlplane.domain.blocks import ArmCounts, Block, Kind
 from controlplane.domain.canary import Event, Phase
 from controlplane.domain.eprocess import Table
+from controlplane.domain.errors import NotFoundError
 from controlplane.domain.verdict import Verdict
 from controlplane.store.columns import to_json
 from controlplane.store.tables import (
@@ -140,6 +141,28 @@ def decisions_of(
         selected = selected.where(decisions.c.id < after)
     rows = conn.execute(selected.order_by(decisions.c.id.desc()).limit(limit))
     return tuple(_decision(row) for row in rows)
+
+
+def decision(conn: Connection, decision_id: str) -> Decision:
+    """The decision of that id.
+
+    Raises:
+        NotFoundError: there is none.
+        ValueError: what is stored is no JSON.
+    """
+    row = conn.execute(select(decisions).where(decisions.c.id == decision_id)).first()
+    if row is None:
+        raise NotFoundError("decision", decision_id)
+    return _decision(row)
+
+
+def canary_of_decision(conn: Connection, decision_id: str) -> str:
+    """Id of the canary that was decided on. Raises: NotFoundError: there is no such decision."""
+    selected = select(decisions.c.canary_id).where(decisions.c.id == decision_id)
+    found: str | None = conn.scalars(selected).first()
+    if found is None:
+        raise NotFoundError("decision", decision_id)
+    return found
 
 
 def append_block(conn: Connection, *, canary_id: str, block: Block) -> None:
