@@ -12,10 +12,10 @@ JOBS ?= 2
 STRICT := $(if $(CI),-p tests.no_skips)
 PYTEST := $(PY) -m pytest -n $(JOBS)
 
-.PHONY: help setup demo test test-all check bench soak chaos clean
+.PHONY: help setup demo test test-all check bench bench-decision soak chaos clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv and install everything; PostgreSQL through apt where it may
 	@bash scripts/system-packages.sh
@@ -41,6 +41,9 @@ check: $(STAMP) ## lint, format, types and import contracts
 
 bench: $(STAMP) ## measure what docs/benchmarks.md reports; writes .cache/bench.json
 	$(PY) -m tests.bench.main
+
+bench-decision: $(STAMP) ## rollback and promotion on thousands of streams, peers beside; minutes
+	$(PY) -m tests.bench.decision.main --jobs $(JOBS)
 
 soak: $(STAMP) ## the demo's workers under viewers for SOAK_SECONDS=600: rates and memory
 	$(PY) -m tests.bench.soak --seconds $(or $(SOAK_SECONDS),600)

@@ -55,11 +55,10 @@ def test_every_setting_is_documented_and_no_other() -> None:
 
 
 def test_every_make_target_is_explained_in_help_and_documented() -> None:
-    """`make help` and CONTRIBUTING list the same ten."""
+    """`make help` and CONTRIBUTING list the same."""
     documented = set(re.findall(r"^\| `make ([a-z-]+)`", text("CONTRIBUTING.md"), re.MULTILINE))
     explained = set(re.findall(r"^([a-z-]+):.*## ", text("Makefile"), flags=re.MULTILINE))
     assert documented == explained == targets()
-    assert len(explained) == 10
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
