@@ -63,7 +63,14 @@ def _live_and_die(plane: Plane, folder: Path, token: Path, *, life_s: float) -> 
     """One life that begins a session at least, and ends in the middle of one."""
     notes = folder / NOTES
     num_before = len(notes.read_text().split()) if notes.exists() else 0
-    program = [sys.executable, "-m", "tests.chaos.mortal", plane.url, folder, token, NAME]
+    program = [
+        sys.executable,
+        "-m",
+        "tests.chaos.mortal",
+        plane.url,
+        *map(str, (folder, token)),
+        NAME,
+    ]
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(program, stdout=log, stderr=log)
     while not notes.exists() or len(notes.read_text().split()) == num_before:

@@ -107,12 +107,13 @@ def _send(
         told.resource_logs.extend(one.resource_logs)
     answer = plane.logs("w-1", told.SerializeToString())
     assert answer.status_code == 200, answer.text
-    return ExportLogsServiceResponse.FromString(answer.content)
+    said: ExportLogsServiceResponse = ExportLogsServiceResponse.FromString(answer.content)
+    return said
 
 
 def _request(who: dict[str, str], *, number: int) -> ExportLogsServiceRequest:
     told = record("session.started", session="s-1", seq=number + 1)
-    made = ExportLogsServiceRequest.FromString(request(told))
+    made: ExportLogsServiceRequest = ExportLogsServiceRequest.FromString(request(told))
     made.resource_logs[0].resource.ClearField("attributes")
     made.resource_logs[0].resource.attributes.extend(attributes(who))
     return made

@@ -11,6 +11,7 @@ import pytest
 from controlplane.domain.canary import TERMINAL, Phase
 from controlplane.domain.desired import Qualification
 from controlplane.domain.errors import ConflictError
+from controlplane.domain.ledger import Standing
 from controlplane.domain.observation import RequestKind
 from controlplane.services import canaries, fleets
 from controlplane.simulation.worker import Behaviour
@@ -172,13 +173,10 @@ def _promote(fleet: Fleet) -> None:
         its_fleet = fleet_store.get(conn, FLEET)
         fleet_store.save(conn, replace(its_fleet, promoted={FLAG: PROMOTED}))
         (worker, *_) = worker_store.in_fleet(conn, fleet=FLEET)
-        qualification_store.put(
-            conn,
-            qualification=Qualification(
-                flag=FLAG, variant=PROMOTED, hardware=worker.hardware, stack=worker.stack
-            ),
-            canary_id=None,
-            actor="someone",
-            reason="proven before",
-            now=now,
+        proven = Qualification(
+            flag=FLAG, variant=PROMOTED, hardware=worker.hardware, stack=worker.stack
         )
+        entry = qualification_store.Entry(
+            subject=proven, standing=Standing.QUALIFIED, actor="someone", reason="proven before"
+        )
+        qualification_store.append(conn, entry, now=now)
