@@ -71,7 +71,7 @@ def write(found: Sequence[Answer], served: Traffic | None) -> None:
             f"at {served.num_workers} workers and {served.sessions_per_day:.0f} sessions a day,"
             f" {served.slow_rate:.2%} slow, {served.failure_rate:.2%} failed"
         )
-    output.say(f"what it would do, {at}:")
+    output.say_wrapped(f"what it would do, {at}:", rest="  ")
     for weight in reversed(Weight):
         for answer in found:
             if answer.weight is weight:
