@@ -39,17 +39,15 @@ def list_qualifications(
         output.write_json(records)
         return
     output.write_table(
-        ("no", "variant", "hardware", "stack", "standing", "by", "slow", "failed"),
+        ("no", "standing", "variant", "hardware", "stack", "by"),
         [
             (
                 record["number"],
+                record["standing"],
                 f"{record['flag']}={record['variant']}",
                 record["hardware"],
                 record["stack"],
-                record["standing"],
                 _by(record),
-                _rate(record.get("slow_rate")),
-                _rate(record.get("failure_rate")),
             )
             for record in records
         ],
@@ -85,20 +83,9 @@ def show(session: Session, number: Number) -> None:
         },
     )
     output.write_line("\nhistory", style="bold")
-    output.write_table(
-        ("no", "standing", "by", "at", "reason"),
-        [
-            (
-                record["number"],
-                _standing(record),
-                _by(record),
-                output.time_of(record["created_at"]),
-                record["reason"],
-            )
-            for record in found.get("history", [])
-        ],
-        empty="  none",
-    )
+    for record in found.get("history", []):
+        said = f"{record['number']} {_standing(record)} by {_by(record)}"
+        output.write_item(f"{said}, {output.time_of(record['created_at'])}: {record['reason']}")
 
 
 @action(app, "attest")
@@ -162,10 +149,6 @@ def _revocation(record: Mapping[str, Json]) -> Mapping[str, object]:
     by = record.get("revoked_by") or "somebody"
     at = output.time_of(record["revoked_at"])
     return {"revoked": f"{at} by {by}: {record.get('revoked_reason')}"}
-
-
-def _rate(rate: Json) -> str:
-    return f"{rate:.2%}" if isinstance(rate, int | float) else output.MISSING
 
 
 def _counted(num_bad: Json, num: Json) -> str:
