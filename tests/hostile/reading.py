@@ -20,6 +20,7 @@ ANSWERS = (
     f"/v1/canaries/{CANARY}",
     f"/v1/canaries/{CANARY}/decisions",
     f"/v1/canaries/{CANARY}/transitions",
+    "/v1/qualifications?limit=500",
     "/v1/sessions?limit=500",
     "/v1/audit?limit=500",
     "/v1/tokens",

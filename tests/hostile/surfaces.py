@@ -120,7 +120,7 @@ class Surface:
             document = _table(document)
         if self.kind == "policy":
             document = {"reason": "hostile", "document": yaml.safe_dump(dict(document))}
-        path = self.path.format(fleet=FLEET, worker=WORKER, name=CANARY, token_id="none")
+        path = self.path.format(fleet=FLEET, worker=WORKER, name=CANARY, token_id="none", number=1)
         sender = bearer(plane.worker_token(WORKER)) if self.kind == "worker" else plane.admin
         body = json.dumps(document).encode()
         headers = {**sender, "Content-Type": "application/json"}
@@ -153,10 +153,12 @@ class Surface:
 
 _KEY = "key:"
 _ROWS = "/sessions"
+_OTLP = ("/v1/logs", "/v1/metrics")  # what is in them is sent as records
 _POLICY = assets.policies() / "demo.yaml"
 # Where a schema says "text" and the route wants text of a certain form.
 _SENSIBLE: Mapping[str, Mapping[str, Any]] = {
     "/v1/canaries": {"variant": "fused_small_tiles"},
+    "/v1/fleets/{fleet}/attestations": {"stack": vocabulary.stack_digest(STACK)},
     "/v1/policies": {"document": _POLICY.read_text()},
     "/v1/policies/lint": {"document": _POLICY.read_text()},
     imports.PREFIX + _ROWS: {"columns": list(ROW), "lines": [], "rows": []},
@@ -172,7 +174,7 @@ def _bodies(plane: ControlPlane) -> Iterator[Surface]:
     schema = plane.client.app.openapi()
     for path, calls in sorted(schema["paths"].items()):
         content = calls.get("post", {}).get("requestBody", {}).get("content", {})
-        if "application/json" not in content:
+        if "application/json" not in content or path in _OTLP:
             continue
         document = _example(content["application/json"]["schema"], schema, name="")
         document |= _SENSIBLE.get(path, {})
