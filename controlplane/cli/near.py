@@ -15,6 +15,7 @@ _LISTS: Final[Mapping[str, tuple[str, str]]] = {
     "canary": ("/v1/canaries", "steadyframe canary list"),
     "policy": ("/v1/policies", "steadyframe policy list"),
     "flag": ("/v1/flags", "steadyframe policy list"),
+    "qualification": ("/v1/qualifications", "steadyframe qualification list"),
 }
 MAX_NAMED: Final = 3
 

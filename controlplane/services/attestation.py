@@ -178,7 +178,7 @@ def _attested(subject: Qualification, workers: Sequence[Worker], fleet: Fleet) -
     num_on_it = sum(one.effective_flags.get(subject.flag) == subject.variant for one in there)
     return (
         f"{_words(subject)} counts as qualified in {fleet.name}, on your word and without a canary:"
-        f" {len(there)} workers there know it, {num_on_it} run it now"
+        f" {num_on_it} of {len(there)} workers that know it run it now"
     )
 
 

@@ -102,7 +102,7 @@ def test_what_would_happen_is_told_and_nothing_is_done(plane: ControlPlane) -> N
         path, headers=plane.admin, json=body, params={"dry_run": "true"}
     ).json()
 
-    assert "2 workers there know it, 2 run it now" in rehearsed["effects"][0]
+    assert "2 of 2 workers that know it run it now" in rehearsed["effects"][0]
     assert plane.get("/v1/qualifications")["items"] == []
 
 

@@ -72,7 +72,7 @@ def test_a_running_fleet_goes_on_with_what_is_attested_once_it_enforces(
         assert set(told(conn).values()) == {FUSED}
     assert [STACK in one or NEXT in one for one in change.effects[:2]] == [True, True]
     assert "without a canary" in change.effects[0]
-    assert "2 workers there know it, 2 run it now" in "".join(change.effects)
+    assert "2 of 2 workers that know it run it now" in "".join(change.effects)
 
 
 def test_without_a_word_an_adopted_fleet_goes_to_its_fallback(database: Database) -> None:
