@@ -125,6 +125,20 @@ def test_a_promoted_variant_runs_only_where_it_is_qualified(other: dict[str, Any
     assert "not qualified" in choice.reason
 
 
+def test_a_promoted_variant_that_failed_there_is_told_apart_from_one_that_nobody_tried() -> None:
+    """What to do about it is another thing: there is a canary to look at, and an admin to ask."""
+    layers = Layers(
+        fleet=build.fleet(promoted={FLAG: FUSED}),
+        qualifications=frozenset(),
+        disqualifications=frozenset({QUALIFIED}),
+        assignment=None,
+    )
+    resolution = desired.resolve(worker(), catalogue=build.catalogue(), layers=layers, now=NOW)
+    (choice,) = resolution.choices
+    assert (choice.layer, choice.variant) == (Layer.FALLBACK, PLAIN)
+    assert f"disqualified on stack {STACK}" in choice.reason
+
+
 def test_a_pin_ends_when_it_expires() -> None:
     layers = Layers(fleet=build.fleet(), qualifications=frozenset(), assignment=None)
     for expires_at, layer in ((NOW + seconds(1), Layer.PIN), (NOW, Layer.FALLBACK)):
