@@ -76,6 +76,9 @@ class Design:
     # Whether the whole worker is one arm (a flag that changes at a restart, or a step that gives
     # all sessions of its workers to the canary): then an incarnation has one outcome a window.
     is_by_worker: bool = False
+    # When the share of the arms last changed, if steps differ in it: a window with two shares
+    # compares nothing.
+    share_changed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,16 +126,25 @@ def _of_sessions(
         opened_at=design.since + index * design.width,
         closed_at=now,
         arms={arm: _counts(s for s in sessions if s.arm == arm) for arm in sorted(arms)},
-        tables=_tables(sessions, design=design),
+        tables={} if _has_two_shares(index, design) else _tables(sessions, design=design),
         sessions=tuple(sorted(session.id for session in sessions)),
     )
 
 
+def _has_two_shares(index: int, design: Design) -> bool:
+    opened_at = design.since + index * design.width
+    changed_at = design.share_changed_at
+    return changed_at is not None and opened_at < changed_at < opened_at + design.width
+
+
 def _tables(sessions: Sequence[SessionEvidence], *, design: Design) -> dict[str, tuple[Table, ...]]:
-    """Every indicator, over the strata that arms were drawn in: live and synthetic apart."""
+    """Every indicator, over the strata that arms were drawn in: live first, synthetic second.
+
+    Each has its place even where it is empty: promotion must not take one for the other.
+    """
     kinds = [[s for s in sessions if s.is_synthetic is synthetic] for synthetic in (False, True)]
-    strata = [units for kind in kinds if (units := _units(kind, design=design))]
-    if not strata:
+    strata = [_units(kind, design=design) for kind in kinds]
+    if not any(strata):
         return {}
     tables = {
         # Failed units are in the denominator, and no slow ones: they count as failed.
@@ -185,7 +197,8 @@ def _unit(sessions: Sequence[SessionEvidence], *, is_canary: bool) -> _Unit:
 
 
 def _is_slow(unit: _Unit) -> bool:
-    return unit.is_rated and unit.fps is not None and vocabulary.is_slow(unit.fps)
+    is_judged = unit.is_rated and not unit.has_failed and unit.fps is not None
+    return is_judged and vocabulary.is_slow(unit.fps or 0.0)
 
 
 def _worst(units: Sequence[_Unit], indicator: str, *, quantile: float) -> Table:
@@ -252,7 +265,8 @@ def failed(
         return None
     recent = [block for block in before if now - block.closed_at < design.width]
     out = {unit for block in recent for unit in block.units}
-    failing = {s.incarnation for s in new} - out
+    # One that failed before it was exposed is neither the variant's fault nor the baseline's.
+    failing = {s.incarnation for s in new if _is_exposed(s, design.exposed_since) is not None} - out
     arms: dict[bool, set[str]] = {True: set(), False: set()}
     for session in sessions:
         is_at_risk = now - session.updated_at <= design.width or session.incarnation in failing
@@ -283,6 +297,8 @@ def failed(
 def _is_exposed(session: SessionEvidence, exposed_since: Mapping[str, datetime]) -> bool | None:
     """True: on an exposed worker; False: on a never-exposed one; None: before the exposure."""
     since = exposed_since.get(session.worker)
+    if session.is_drawn:
+        return True
     if since is None:
         return False
-    return True if session.is_drawn or session.started_at >= since else None
+    return True if session.started_at >= since else None

@@ -46,6 +46,7 @@ class Event(StrEnum):
     HARD_STOPPED = "hard_stopped"
     ABORT_REQUESTED = "abort_requested"
     CONTROL_LOST = "control_lost"
+    WITHDRAWN = "withdrawn"  # held for want of a decision, and nobody resumed it
     CONTAINMENT_SEEN = "containment_seen"
     VERIFICATION_SEEN = "verification_seen"
 
@@ -79,6 +80,8 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase] = MappingProxyType(
             for phase in (Phase.PROGRESSING, Phase.BAKING)
             for event in (Event.PAUSED, Event.INCONCLUSIVE, Event.LEASE_LAPSED)
         },
+        # Not decided is not healthy: it does not stay for ever either.
+        (Phase.HELD, Event.WITHDRAWN): Phase.ROLLING_BACK,
         # A held canary still has sessions on the variant, so bad news acts there too.
         **{(phase, event): Phase.ROLLING_BACK for phase in EXPOSED for event in _BAD_NEWS},
         (Phase.ROLLING_BACK, Event.CONTAINMENT_SEEN): Phase.CONTAINED,

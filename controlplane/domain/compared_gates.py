@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from controlplane.contract.vocabulary import ARM_CANARY
-from controlplane.domain import comparison, rates
+from controlplane.domain import comparison, eprocess, rates
 from controlplane.domain.blocks import FAILED_SESSIONS, SLOW, UNRATED, Block
 from controlplane.domain.document import share_text
 from controlplane.domain.eprocess import Table
@@ -85,7 +85,7 @@ def bad_sessions_to(case: Case, gate: RegressionGate, *, most: int = 20) -> int 
     last = next((block for block in reversed(case.blocks) if _compares(block)), None)
     if last is None:
         return None
-    table = last.tables[SLOW][0]
+    table = next(table for table in last.tables[SLOW] if table.is_comparison)
     for bad in range(1, most + 1):
         one_more = replace(
             last, tables={SLOW: (Table(bad, max(table.canary, bad), 0, table.control),)}
@@ -126,7 +126,7 @@ def sessions_to(case: Case, *, margin: float, limit: float) -> int | None:
     """
     needed = 0
     for guardrail in comparison.GUARDRAILS:
-        tables = [t for block in case.blocks for t in block.tables.get(guardrail, ())]
+        tables = comparison.parity_tables(case.blocks, guardrail)
         compared = [table for table in tables if table.is_comparison]
         if not compared:
             return None
@@ -176,17 +176,19 @@ def part_time(gate: PartTimeGate, case: Case) -> GateResult:
         reason = "no block has part times of both arms yet"
         return unmeasured("part_time", limit=gate.hold_at, reason=reason)
     values = {part: comparison.indicator_value(case.blocks, part) for part in measured}
+    # The mean: of the largest of several e-values nothing is promised.
+    value = eprocess.combined((1.0, one) for one in values.values())
     worst = max(values, key=lambda part: (values[part], part))
-    told = ", ".join(f"{part} {value:.3g}" for part, value in values.items())
-    is_held = values[worst] >= gate.hold_at
+    told = ", ".join(f"{part} {one:.3g}" for part, one in values.items())
+    is_held = value >= gate.hold_at
     slower = f"{worst} takes longer in the canary" if is_held else "no part is shown to take longer"
     return GateResult(
         gate="part_time",
         verdict=Verdict.INCONCLUSIVE if is_held else Verdict.PASSING,
-        value=values[worst],
+        value=value,
         limit=gate.hold_at,
         num_samples=comparison.totals(case.blocks, SLOW).canary,
-        reason=f"{slower}: evidence {told}; held at {gate.hold_at:g}",
+        reason=f"{slower}: evidence {value:.3g} ({told}); held at {gate.hold_at:g}",
     )
 
 
@@ -206,18 +208,18 @@ def sample_ratio(gate: SampleRatioGate, case: Case) -> GateResult:
         )
     unrated = comparison.indicator_value(case.blocks, UNRATED)
     mirrored = comparison.indicator_value(_mirrored(case.blocks), UNRATED)
-    worst = max(value, unrated, mirrored)
+    mean = eprocess.combined((1.0, one) for one in (value, unrated, mirrored))
     ended = comparison.totals(case.blocks, UNRATED)
     return GateResult(
         gate="sample_ratio",
-        verdict=Verdict.INCONCLUSIVE if worst >= gate.hold_at else Verdict.PASSING,
-        value=worst,
+        verdict=Verdict.INCONCLUSIVE if mean >= gate.hold_at else Verdict.PASSING,
+        value=mean,
         limit=gate.hold_at,
         num_samples=len(drawn),
         reason=(
             f"{num_canary} of {len(drawn)} sessions in the canary arm, {share_text(share)} drawn:"
             f" evidence {value:.3g}; {_rates(ended, 'without a rate')}:"
-            f" evidence {max(unrated, mirrored):.3g}; held at {gate.hold_at:g}"
+            f" evidence {max(unrated, mirrored):.3g}; mean held at {gate.hold_at:g}"
         ),
     )
 

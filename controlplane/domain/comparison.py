@@ -118,16 +118,24 @@ class _Fold:
 def non_inferiority(blocks: Iterable[Block], *, margin: float) -> Mapping[str, float]:
     """For each guardrail the e-value against "worse by the margin or more", over all blocks.
 
-    A later step asks for a smaller margin of the same blocks: nothing is reset.
+    A later step asks for a smaller margin of the same blocks: nothing is reset. Where live sessions
+    were compared they alone decide: the null hypothesis of a product over strata would be "worse in
+    every one", and healthy synthetic sessions would vouch for sick live ones.
     """
-    tables = [block.tables for block in blocks if block.kind is Kind.SESSIONS]
+    known = list(blocks)
     return {
-        guardrail: noninferiority.evidence(
-            (table for one in tables for table in one.get(guardrail, ())),
-            margin=margin,
-        )
+        guardrail: noninferiority.evidence(parity_tables(known, guardrail), margin=margin)
         for guardrail in GUARDRAILS
     }
+
+
+def parity_tables(blocks: Iterable[Block], guardrail: str) -> list[Table]:
+    """The tables that promotion rests on: of live sessions, or of synthetic ones if no other."""
+    strata = [tables for block in blocks if (tables := block.tables.get(guardrail))]
+    live = [tables[0] for tables in strata]
+    if any(table.is_comparison for table in live):
+        return live
+    return [table for tables in strata for table in tables[1:]]
 
 
 def totals(blocks: Iterable[Block], indicator: str) -> Table:

@@ -91,12 +91,14 @@ class Observation:
     def design(self) -> Design:
         """How sessions are gathered into blocks."""
         limits = self.policy.limits
+        shares = {step.arm_share for step in self.policy.steps}
         return Design(
             since=self.canary.created_at,
             width=limits.block,
             horizon=limits.outcome_horizon,
             exposed_since={e.worker: e.exposed_at for e in reversed(self.exposures)},
             is_by_worker=all(step.arm_share >= 1 for step in self.policy.steps),
+            share_changed_at=self.canary.step_since if len(shares) > 1 else None,
         )
 
     def asked(self, kind: RequestKind) -> Request | None:

@@ -154,7 +154,7 @@ def _exposed(seen: Observation, *, now: datetime) -> Plan:
         seen = replace(seen, canary=bake.renewed(seen, baked, judgement, now=now))
     news = _bad_news(seen, judgement) or _pause(seen, judgement, now=now)
     if news is None and seen.canary.phase is Phase.HELD:
-        news = _resume(seen, judgement)
+        news = _resume(seen, judgement) or _withdrawal(seen, judgement, now=now)
     if news is None and seen.canary.phase in RUNNING:
         news = _advance(seen, judgement)
     return replace(_planned(seen, news, now=now), judgement=judgement)
@@ -245,6 +245,16 @@ def _resume(seen: Observation, judgement: Judgement) -> _News | None:
     )
     event = Event.STARTED if is_unproven else Event.RESUMED
     return _News(event=event, reason=resume.reason, request=resume)
+
+
+def _withdrawal(seen: Observation, judgement: Judgement, *, now: datetime) -> _News | None:
+    """A canary that was held and is not resumed ends: without a decision it is not healthy."""
+    limit = seen.policy.limits.decide_within
+    if now - seen.canary.phase_since <= limit:
+        return None
+    missing = _not_passing(judgement)
+    reason = f"inconclusive: held for over {duration_text(limit)} and not resumed"
+    return _News(event=Event.WITHDRAWN, reason=f"{reason}: {missing}" if missing else reason)
 
 
 def _advance(seen: Observation, judgement: Judgement) -> _News | None:

@@ -39,6 +39,9 @@ class Behaviour:
     fps_mean: float = 24.9
     fps_spread: float = 0.05
     kept_bytes_per_length: int = 0
+    slow_share: float = 0.0  # of sessions, at `slow_fps`
+    slow_fps: float = 22.5
+    death_share: float = 0.0  # of sessions in which the process dies and leaves no record
     fails_after_lengths: int | None = None  # distinct lengths at which memory is out
     rollback_ms: float = 40.0
     left_bytes: int = 0  # on the fallback after the drill
@@ -130,14 +133,14 @@ class SimulatedWorker:
         self._alive_after(self.randomness.random(), self._start_session)
         self._alive_after(0.5, self._window)
 
-    def kill(self, *, restart_after_s: float) -> None:
-        """SIGKILL: nothing is said; the next life closes what was left open."""
+    def kill(self, *, restart_after_s: float, leaves_record: bool = True) -> None:
+        """SIGKILL: nothing is said; the next life closes what was left open, if it knows of it."""
         left_open, dead, seq = self.session, self.incarnation, self.seq
         self.is_alive = False
 
         def restart() -> None:
             self.boot()
-            if left_open is not None:
+            if left_open is not None and leaves_record:
                 self._say_lost(left_open, dead, seq + 1)
 
         self.timeline.after(restart_after_s, restart)
@@ -256,6 +259,8 @@ class SimulatedWorker:
         limit = behaviour.fails_after_lengths
         if limit is not None and len(self.seen_lengths) >= limit:
             self._alive_after(0.2, lambda: self._run_out_of_memory(session))
+        elif self._happens(behaviour.death_share):
+            self._alive_after(0.5, lambda: self.kill(restart_after_s=1.0, leaves_record=False))
         else:
             self._alive_after(self.session_s, lambda: self._end(session, behaviour))
 
@@ -283,11 +288,17 @@ class SimulatedWorker:
 
     def _end(self, session: _Session, behaviour: Behaviour) -> None:
         fps = self.randomness.gauss(behaviour.fps_mean, behaviour.fps_spread)
+        if self._happens(behaviour.slow_share):
+            fps = behaviour.slow_fps
         fields = self._common(session) | self._counters(session, fps=fps)
         self._say(EventName.SESSION_ENDED, SessionEnded, fields | {"outcome": Outcome.COMPLETED})
         self.session = None
         self._begin_probe()
         self._alive_after(0.1, self._start_session)
+
+    def _happens(self, share: float) -> bool:
+        # No number is drawn where nothing can happen: older scenarios keep their course.
+        return share > 0 and self.randomness.random() < share
 
     def _run_out_of_memory(self, session: _Session) -> None:
         flags = {"fused_allreduce": self.variant}

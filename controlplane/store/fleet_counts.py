@@ -40,6 +40,7 @@ ROLLBACKS: Final = (
     Event.HARD_STOPPED,
     Event.ABORT_REQUESTED,
     Event.CONTROL_LOST,
+    Event.WITHDRAWN,
 )
 
 Counts = Mapping[tuple[str, ...], int]

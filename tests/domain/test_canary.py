@@ -43,6 +43,7 @@ EXPECTED = {
     "held": {
         "resumed": "progressing",
         "started": "preflight",  # again: it had not passed
+        "withdrawn": "rolling_back",
         **dict.fromkeys(BAD_NEWS, "rolling_back"),
     },
     "rolling_back": {"containment_seen": "contained"},

@@ -1,6 +1,7 @@
 """What blocks add up to: each indicator from its own blocks, rollback and promotion apart."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
 from random import Random
@@ -303,3 +304,29 @@ def test_sessions_that_die_do_not_make_the_others_look_faster() -> None:
     assert comparison.indicator_value(written(sessions), SHIFT) >= 100
     promoting = comparison.non_inferiority(written(sessions), margin=0.03)
     assert promoting[FAILED_SESSIONS] < 1 < promoting[SLOW]
+
+
+def test_healthy_synthetic_sessions_do_not_vouch_for_live_ones() -> None:
+    """A product over strata is evidence against "worse in every one", which nobody asked."""
+    slow = (Table(1, 10, 0, 40), Table(0, 10, 0, 40))
+    both = [
+        Block(
+            kind=Kind.SESSIONS,
+            index=index,
+            opened_at=NOW,
+            closed_at=NOW,
+            arms={},
+            tables={SLOW: slow, FAILED_SESSIONS: (Table(0, 10, 0, 40), Table(0, 10, 0, 40))},
+            sessions=(),
+        )
+        for index in range(40)
+    ]
+    assert comparison.non_inferiority(both, margin=0.03)[SLOW] < 1
+    soak = [
+        replace(
+            block,
+            tables={name: (Table(0, 0, 0, 0), of[1]) for name, of in block.tables.items()},
+        )
+        for block in both
+    ]
+    assert comparison.non_inferiority(soak, margin=0.03)[SLOW] >= 20

@@ -562,3 +562,28 @@ def test_a_bake_that_passes_may_take_longer_than_deciding_may() -> None:
         policy={"steps": long, "limits": {"decide_within": "1h"}},
     )
     assert plan(passing, now=NOW).event is None
+
+
+def test_a_canary_that_was_held_for_long_and_is_not_resumed_is_withdrawn() -> None:
+    """No decision is not healthy, and it must not keep the next canary waiting for ever."""
+    limit = build.policy().limits.decide_within
+    for since, event in ((limit, None), (limit + seconds(1), Event.WITHDRAWN)):
+        planned = plan(
+            seen(canary={"phase": Phase.HELD, "phase_since": NOW - since}),
+            now=NOW,
+        )
+        assert planned.event is event
+    assert planned.canary.phase is Phase.ROLLING_BACK
+    assert planned.reason.startswith("inconclusive: held for over 1d and not resumed")
+
+
+def test_whoever_resumes_at_the_last_moment_comes_before_the_withdrawal() -> None:
+    limit = build.policy().limits.decide_within
+    planned = plan(
+        seen(
+            canary={"phase": Phase.HELD, "phase_since": NOW - limit - seconds(1)},
+            requests=asked(RequestKind.RESUME),
+        ),
+        now=NOW,
+    )
+    assert planned.event is Event.RESUMED

@@ -1,6 +1,6 @@
 """A simulated fleet with a canary to watch; what the scenarios of this folder have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,24 +79,29 @@ class Fleet:
         return [transition.event for transition in reversed(newest_first)]
 
 
-def adopted(
+def adopted(  # noqa: PLR0913 - each scenario changes one or two
     database: Database,
     *,
     seed: int,
     crashes: Callable[[int], bool] = lambda _num_beats: False,
     behaviours: dict[str, Behaviour] | None = None,
+    names: Sequence[str] = NAMES,
+    documents: Sequence[str] = (),
+    make_world: Callable[..., World] = World,
 ) -> Fleet:
-    """A fleet of four workers that has run for a while on the fallback."""
-    world = World(database, seed=seed, behaviours=behaviours or BEHAVIOURS, crashes=crashes)
+    """A fleet of workers, four unless named, that has run for a while on the fallback."""
+    world = make_world(database, seed=seed, behaviours=behaviours or BEHAVIOURS, crashes=crashes)
     fleet = Fleet(world=world, database=database)
     with database.write() as conn:
         flags.load(conn, (POLICIES / "flags.yaml").read_text())
         for name in ("demo", "as-in-august", "preflight", "coverage"):
             text = (POLICIES / f"{name}.yaml").read_text()
             policies.add(conn, text, act=fleet.act("shipped"))
+        for document in documents:
+            policies.add(conn, document, act=fleet.act("for this test"))
         fleets.adopt(conn, FLEET, act=fleet.act("adopt"))
         fleets.set_mode(conn, FLEET, Mode.ENFORCE, act=fleet.act("enforce"))
-    world.add_workers(FLEET, NAMES)
+    world.add_workers(FLEET, names)
     world.start_controller()
     world.run(seconds=15)
     return fleet
