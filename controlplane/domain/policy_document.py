@@ -10,11 +10,11 @@ from datetime import timedelta
 from fractions import Fraction
 from typing import Final
 
-from controlplane.domain import digest, gate_document
+from controlplane.domain import absolute_forms, digest, gate_document
 from controlplane.domain.document import Table, duration_text, share_text, size_text, table
 from controlplane.domain.errors import InvalidValueError, one_of
 from controlplane.domain.flag import Applies, Flag
-from controlplane.domain.gate_document import LEAST, MOST, MOST_COUNT, MOST_SIZE
+from controlplane.domain.form import LEAST, MOST, MOST_COUNT, MOST_SIZE
 from controlplane.domain.policy import (
     HardStop,
     Limits,
@@ -213,7 +213,7 @@ def _preflight(root: Table) -> Preflight | None:
         return None
     fields = root.table("preflight", allowed=PREFLIGHT_KEYS)
     lengths = fields.table("lengths", allowed=LENGTHS_KEYS)
-    least, most = gate_document.domain(lengths)
+    least, most = absolute_forms.domain(lengths)
     preflight = Preflight(
         least_length=least,
         most_length=most,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from controlplane.domain import document, flag, gate_document, policy_document
+from controlplane.domain import compared_forms, document, flag, gate_document, policy_document
 from controlplane.domain.flag import Applies
 from controlplane.domain.policy import HardStop, Limits, Traffic
 from controlplane.services.documents import load_yaml
@@ -20,7 +20,7 @@ WORDS = {
     *gate_document.FORMS,
     *(form.metric for form in gate_document.FORMS.values()),
     *(key for form in gate_document.FORMS.values() for key in form.keys),
-    *gate_document.WEIGHT_KEYS,
+    *compared_forms.WEIGHT_KEYS,
     *("gate", "metric", "preflight", "flags"),
     *HardStop,
     *Traffic,
