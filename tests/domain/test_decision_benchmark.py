@@ -98,8 +98,9 @@ def test_session_records_give_the_tables_and_the_stop_block_that_were_counted(na
         for window, expected in zip(from_records, counted, strict=True):
             assert [block.kind for block in window] == [block.kind for block in expected]
             for block, other in zip(window, expected, strict=True):
-                shared = {key: block.tables[key] for key in other.tables}
-                assert shared == other.tables
+                for key, tables in other.tables.items():
+                    compared = [table for table in block.tables[key] if table.is_comparison]
+                    assert compared == list(tables)
         stops = [
             rules.first_at_least(rules.e_values(windows, Weights()), rules.THRESHOLD)
             for windows in (from_records, counted)
@@ -179,5 +180,4 @@ def test_promotion_of_many_streams_is_the_domain_s_of_each() -> None:
 def test_looking_on_is_measured_on_healthy_canaries_of_8_000_sessions() -> None:
     nums, num_streams = horizon.num_rolled_back("AA_7", chunk=0, num_streams=3)
     assert num_streams == 3
-    assert sorted(nums) == nums
-    assert len(nums) == len(horizon.HORIZONS)
+    assert nums == [0] * len(horizon.HORIZONS)  # all three live through all of it

@@ -92,7 +92,7 @@ def test_group_sequential_bounds_are_those_of_another_program() -> None:
 
 def test_a_failure_counts_at_once_against_all_that_run_by_the_logrank_factor() -> None:
     """ter Schure et al. 2024: OR^d over the mean of it among those at risk."""
-    canary = arm([[0, 1]], 2, failed=True)
+    canary = arm([[1, 1]], 2, failed=True)
     control = arm([[0, 0, 0, 0, 0, 0, 0, 0]], 8)
     times = timeline.Timeline(
         canary=timeline.ArmTimes(
@@ -106,15 +106,16 @@ def test_a_failure_counts_at_once_against_all_that_run_by_the_logrank_factor() -
             ended_s=np.arange(8.0)[None] * 6 + 9,  # 4 are over before
         ),
     )
-    ((at_s, value),) = next(
-        steps._failures(Streams(name="hand", canary=canary, control=control), times)
-    )
+    found = Streams(name="hand", canary=canary, control=control)
+    (at_s, value), (later_s, later_value) = next(steps._failures(found, times))
     at_risk = (2, 2)
     factors = [
         ratio / ((at_risk[0] * ratio + at_risk[1]) / sum(at_risk)) for ratio in eprocess.ODDS_RATIOS
     ]
     assert at_s == 30.0
     assert value == pytest.approx(0.7 * np.mean(factors) + 0.3, rel=1e-12)
+    assert later_s == 500.0
+    assert later_value == pytest.approx(value, rel=1e-12)  # no control runs then: nothing is learnt
 
 
 def test_the_first_moment_that_is_enough_may_be_a_block_s_or_a_failure_s() -> None:
@@ -196,6 +197,15 @@ def test_a_rule_qualifies_by_its_worst_world(num_false: int, *, is_fine: bool) -
     assert report.qualifies(found, score.OURS) is is_fine
     assert report.headline(found, score.OURS) == 8.0
     assert (not list(report.problems(found))) is is_fine
+
+
+def test_one_in_a_hundred_is_too_few_streams_to_qualify_by() -> None:
+    """1 % by the point, but a rule of 5 % shows one of a hundred as well."""
+    found = result(num_false=0)
+    row = found["scenarios"]["AA_7"]["rules"][score.OURS]
+    row |= {"num_rolled_back": 1, "num_streams": 100}
+    row["rolled_back_most"] = rates.upper_bound(1, 100, alpha=0.025)
+    assert not report.qualifies(found, score.OURS)
 
 
 def test_two_ways_to_decide_that_differ_are_a_problem_and_so_is_a_long_look() -> None:

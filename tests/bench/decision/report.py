@@ -101,13 +101,15 @@ def _in_time(result: Result) -> Iterator[str]:
 def _of_steps(result: Result) -> Iterator[str]:
     yield from _head("step, each with those before it", "harmed", "worst false %", *HEADLINE)
     for step in (*STEPS, "blocks of 1 + 4, by sessions"):
-        rows = {name: result["scenarios"][name]["steps"].get(step) for name in HEADLINE}
-        false = [result["scenarios"][name]["steps"].get(step) for name in QUALIFYING]
+        rows, false = (
+            [result["scenarios"][name]["steps"][step] for name in names]
+            for names in (HEADLINE, QUALIFYING)
+        )
         yield _line(
             step,
-            f"{fmean(row['harmed'] for row in rows.values()):.2f}",
-            "as before" if None in false else f"{100 * max(_share(row) for row in false):.2f}",
-            *(f"{_harmed(row)}; {row['median_minutes']:.0f} min" for row in rows.values()),
+            f"{fmean(row['harmed'] for row in rows):.2f}",
+            f"{100 * max(_share(row) for row in false):.2f}",
+            *(f"{_harmed(row)}; {row['median_minutes']:.0f} min" for row in rows),
         )
     yield ""
 

@@ -25,10 +25,10 @@ Rule = Callable[[Streams, AllCounts], Ints]
 RULES: Final[Mapping[str, Rule]] = {
     OURS: lambda _, counts: rules.stops(counts),
     HOLDS: lambda _, counts: rules.crossed(rules.combined(counts, Weights()), rules.HOLD),
-    "slow or failed as one indicator": lambda _, counts: rules.crossed(
+    "slow or failed as one": lambda _, counts: rules.crossed(
         rules.mixture(counts[HARMED]), rules.THRESHOLD
     ),
-    "the same without restarts": lambda _, counts: rules.crossed(
+    "slow or failed as one, no restarts": lambda _, counts: rules.crossed(
         rules.mixture(counts[HARMED], _NO_RESTARTS), rules.THRESHOLD
     ),
     "the source's floor: any session at 24 fps or less": lambda s, _: peers.floor(s),
@@ -114,9 +114,10 @@ def _steps(drawn: Streams, times: Timeline, *, seed: int) -> dict[str, Any]:
     if drawn.name not in (*streams.QUALIFYING, *streams.HEADLINE):
         return {}
     stopped, small = steps.stopped(drawn, times)
-    if drawn.name in streams.HEADLINE:  # the gate acts on memory, of which healthy worlds keep none
-        in_memory = steps.memory_s(times, seed=seed)
-        stopped["memory gate"] = np.minimum(stopped["blocks of 1 + 4"], in_memory)
+    stopped["memory gate"] = stopped["blocks of 1 + 4"]
+    if drawn.name.startswith("OOM"):  # no other fault keeps memory
+        in_memory_s = steps.memory_s(times, seed=seed)
+        stopped["memory gate"] = np.minimum(stopped["memory gate"], in_memory_s)
     small_s = timeline.at(times.known_s(num_parts=CANARY), small)
     rows = {
         name: Row.of(drawn, times.canary, _sessions_by(times, at_s), at_s)
