@@ -3,6 +3,9 @@
 Records that exist are kept as they are; what a canary proved is joined to the decision that
 promoted it. Canaries that failed before are recorded as disqualifications, but for those that
 failed after the variant had been proven: a migration takes no running worker off its variant.
+
+No process of the release before may still run: it would read every record that is not revoked as a
+qualification, those of failures too, and could write none.
 """
 
 import sqlalchemy as sa
