@@ -27,6 +27,7 @@ from controlplane.api.limits import BodyLimit, HostAllowList, SafeHeaders
 from controlplane.api.routes import (
     canaries,
     catalogue,
+    decisions,
     fleet_workers,
     fleets,
     health,
@@ -72,6 +73,7 @@ ROUTERS = (
     fleet_workers.router,
     catalogue.router,
     canaries.router,
+    decisions.router,
     qualifications.router,
     office.router,
     reports.router,

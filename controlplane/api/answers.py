@@ -19,6 +19,7 @@ from controlplane.domain.fleet import Mode
 from controlplane.domain.ledger import Origin, Standing
 from controlplane.domain.observation import RequestKind
 from controlplane.domain.verdict import Verdict
+from controlplane.services.decisions import Result
 
 T = TypeVar("T")
 Flags = dict[str, str]
@@ -312,7 +313,10 @@ class TakenRequest(Rehearsed):
 
 
 class Decision(Answer):
-    """A judgement with all that went into it; `digest` is of `inputs`."""
+    """A judgement with all that went into it; `digest` is of `inputs`.
+
+    In a list, inputs of over 200 KiB are compressed; alone they are not.
+    """
 
     id: str
     canary_id: str
@@ -321,6 +325,77 @@ class Decision(Answer):
     inputs: dict[str, Any]
     digest: str
     at: datetime
+
+
+class ExplainedGate(Answer):
+    """A gate with its numbers; `margin` is from value to limit, and below 0 beyond it."""
+
+    gate: str
+    verdict: Verdict
+    value: float | None
+    limit: float | None
+    margin: float | None
+    num_samples: int
+    reason: str
+
+
+class ArmRate(Answer):
+    """A rate of one arm, and where it may lie at every look at once with 95 %."""
+
+    arm: Literal["canary", "control"]
+    of: Literal["slow", "failed"]
+    num_bad: int
+    num: int
+    rate: float | None
+    low: float
+    high: float
+
+
+class Evidence(Answer):
+    """What blocks of sessions say of the canary against its controls, as e-values of harm."""
+
+    num_blocks: int
+    value: float | None
+    highest: float | None
+    p_value: float | None
+    attributed: str | None
+    by_indicator: dict[str, float]
+    rates: list[ArmRate]
+
+
+class Explanation(Answer):
+    """Why a canary stands where it stands, in sentences with their numbers."""
+
+    canary: str
+    phase: Phase
+    answer: str
+    decided: str | None
+    judged_at: datetime | None
+    verdict: Verdict | None
+    gates: list[ExplainedGate]
+    evidence: Evidence | None
+    needs: list[str]
+    what_if: list[str]
+
+
+class Difference(Answer):
+    """Where a record is not what judging again gives."""
+
+    where: str
+    recorded: Any
+    recomputed: Any
+
+
+class Verified(Answer):
+    """What became of judging a decision again; `software` is the version that made it."""
+
+    decision: str
+    canary: str
+    at: datetime
+    result: Result
+    said: str
+    differences: list[Difference]
+    software: str | None
 
 
 class Transition(Answer):
@@ -548,9 +623,12 @@ ANSWERS: Mapping[str, tuple[int, Any]] = MappingProxyType(
         "GET /v1/canaries": (200, Page[Canary]),
         "POST /v1/canaries": (201, ChangedCanary),
         "GET /v1/canaries/{name}": (200, FullCanary),
+        "GET /v1/canaries/{name}/explanation": (200, Explanation),
         "GET /v1/canaries/{name}/decisions": (200, Page[Decision]),
         "GET /v1/canaries/{name}/transitions": (200, Page[Transition]),
         "POST /v1/canaries/{name}/requests": (202, TakenRequest),
+        "GET /v1/decisions/{decision_id}": (200, Decision),
+        "POST /v1/decisions/{decision_id}/verify": (200, Verified),
         "GET /v1/qualifications": (200, Page[Qualification]),
         "GET /v1/qualifications/{number}": (200, FullQualification),
         "POST /v1/qualifications/{number}/revoke": (200, ChangedQualification),

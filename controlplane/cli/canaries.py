@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from controlplane.cli import acting, names, output, watching
+from controlplane.cli import acting, explaining, names, output, watching
 from controlplane.cli.acting import Change
 from controlplane.cli.client import Json
 from controlplane.cli.fleets import FleetName
@@ -82,6 +82,16 @@ def show(session: Session, canary: CanaryName) -> None:
     )
     _write_gates(found.get("gates", []))
     _write_exposed(found.get("workers", found.get("exposed", [])))
+
+
+@query(app, "explain")
+def explain(session: Session, canary: CanaryName) -> None:
+    """Why a canary stands where it stands, in sentences with their numbers."""
+    found = session.client.get(f"/v1/canaries/{canary}/explanation")
+    if session.as_json:
+        output.write_json(found)
+        return
+    explaining.write(found)
 
 
 @query(app, "watch")

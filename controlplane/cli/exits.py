@@ -26,6 +26,8 @@ class Exit(IntEnum):
     HELD = 11  # the canary that was watched waits for a person
     CANCELLED = 12  # the canary that was watched never began
     ATTENTION = 13  # something needs a person, as `status` says
+    DIFFERS = 14  # a stored decision is not what judging it again gives
+    UNVERIFIED = 15  # a stored decision keeps too little to be judged again
     INTERRUPTED = 130  # Ctrl-C, as shells have it
 
 

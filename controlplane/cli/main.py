@@ -7,6 +7,7 @@ import typer
 
 from controlplane.cli import (
     canaries,
+    decisions,
     fleets,
     importing,
     policies,
@@ -35,6 +36,7 @@ status.register(app)
 app.add_typer(fleets.app, name="fleet", no_args_is_help=True)
 app.add_typer(workers.app, name="worker", no_args_is_help=True)
 app.add_typer(canaries.app, name="canary", no_args_is_help=True)
+app.add_typer(decisions.app, name="decision", no_args_is_help=True)
 app.add_typer(qualifications.app, name="qualification", no_args_is_help=True)
 app.add_typer(policies.app, name="policy", no_args_is_help=True)
 app.add_typer(tokens.app, name="token", no_args_is_help=True)

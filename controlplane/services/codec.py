@@ -6,7 +6,7 @@ interpreted here.
 """
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -16,6 +16,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from controlplane.domain.errors import DomainError
 
+Writer = Callable[[Any], Any]
 _MICROSECOND: Final = timedelta(microseconds=1)
 _NOT_FINITE: Final = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 
@@ -33,20 +34,7 @@ def encoded(value: Any, form: Any) -> Any:
 
     A NUL in text is written as U+FFFD, which is what the databases keep of it.
     """
-    if value is None:
-        return None
-    form = _present(form)
-    origin = get_origin(form)
-    if origin is tuple:
-        return _table(value, get_args(form)[0])
-    if origin is frozenset:
-        return sorted(encoded(one, get_args(form)[0]) for one in value)
-    if origin is Mapping:
-        of = get_args(form)[1]
-        return {_text(str(key)): encoded(one, of) for key, one in value.items()}
-    if _is_record(form):
-        return {name: encoded(getattr(value, name), of) for name, of in _hints(form).items()}
-    return _scalar(value)
+    return _writer(form)(value)
 
 
 def decoded(written: Any, form: Any, *, where: str = "") -> Any:
@@ -76,12 +64,44 @@ def decoded(written: Any, form: Any, *, where: str = "") -> Any:
     return _read(written, form, where=where)
 
 
-def _table(values: tuple[Any, ...], form: Any) -> Any:
-    if not _is_record(form) or not values:
-        return [encoded(value, form) for value in values]
-    hints = _hints(form)
-    rows = [[encoded(getattr(value, name), of) for name, of in hints.items()] for value in values]
-    return {"columns": list(hints), "rows": rows}
+@cache
+def _writer(form: Any) -> Writer:
+    """What writes values of `form`: a judgement looks at thousands, so types are read once."""
+    if _is_optional(form):
+        of = _writer(_present(form))
+        return lambda value: None if value is None else of(value)
+    origin = get_origin(form)
+    if origin is tuple:
+        return _table_writer(get_args(form)[0])
+    if origin is frozenset:
+        of = _writer(get_args(form)[0])
+        return lambda value: sorted(map(of, value))
+    if origin is Mapping:
+        of = _writer(get_args(form)[1])
+        return lambda value: {_text(str(key)): of(one) for key, one in value.items()}
+    if _is_record(form):
+        columns = _columns(form)
+        return lambda value: {name: of(getattr(value, name)) for name, of in columns}
+    return _scalar
+
+
+def _table_writer(form: Any) -> Writer:
+    if not _is_record(form):
+        of = _writer(form)
+        return lambda values: [of(value) for value in values]
+    columns = _columns(form)
+
+    def table(values: tuple[Any, ...]) -> Any:
+        if not values:
+            return []
+        rows = [[of(getattr(value, name)) for name, of in columns] for value in values]
+        return {"columns": [name for name, _ in columns], "rows": rows}
+
+    return table
+
+
+def _columns(form: Any) -> tuple[tuple[str, Writer], ...]:
+    return tuple((name, _writer(of)) for name, of in _hints(form).items())
 
 
 def _rows(written: Any, form: Any, *, where: str) -> tuple[Any, ...]:
@@ -120,18 +140,18 @@ def _built(written: Mapping[str, Any], form: Any, *, where: str) -> Any:
 
 
 def _scalar(value: Any) -> Any:
-    if isinstance(value, float) and not isfinite(value):
-        return _spelled(value)
     if isinstance(value, str):  # a word of ours is one, too
         return _text(str(value))
+    if isinstance(value, float) and not isfinite(value):
+        return _spelled(value)
+    if isinstance(value, int | float):
+        return value
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     if isinstance(value, timedelta):
         return value // _MICROSECOND
-    if isinstance(value, Fraction):
-        return str(value)
-    assert isinstance(value, int | float), f"{type(value).__name__} has no written form"
-    return value
+    assert isinstance(value, Fraction), f"{type(value).__name__} has no written form"
+    return str(value)
 
 
 def _read(written: Any, form: Any, *, where: str) -> Any:

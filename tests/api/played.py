@@ -253,8 +253,12 @@ def _look(ask: Recorder) -> None:
     ask(f"{workers}/{{worker}}/explain", path=f"{WORKERS}/w-1/explain")
     ask("GET /v1/policies/{name}", path="/v1/policies/demo")
     ask("GET /v1/canaries/{name}", path=f"/v1/canaries/{name}")
-    for tail in ("decisions", "transitions"):
+    for tail in ("decisions", "transitions", "explanation"):
         ask(f"GET /v1/canaries/{{name}}/{tail}", path=f"/v1/canaries/{name}/{tail}")
+    decided = ask("GET /v1/canaries/{name}/decisions", path=f"/v1/canaries/{name}/decisions")
+    path = f"/v1/decisions/{decided['items'][0]['id']}"
+    ask("GET /v1/decisions/{decision_id}", path=path)
+    ask("POST /v1/decisions/{decision_id}/verify", path=f"{path}/verify")
     for form in ("weekly", "weekly.csv"):
         ask(f"GET /v1/reports/{form}")
 

@@ -318,7 +318,8 @@ def _other(value: Any) -> Any:
             return value + 1e-9
         case str():
             return value + "x"
-    return 1
+        case _:
+            return 1
 
 
 def _changed(value: Any, path: tuple[Any, ...]) -> Any:

@@ -21,7 +21,7 @@ from controlplane.api.schemas import (
 )
 from controlplane.domain.ledger import DisqualifiedError
 from controlplane.domain.observation import RequestKind
-from controlplane.services import canaries
+from controlplane.services import canaries, explanations
 from controlplane.services.change import Act, Change
 from controlplane.services.tokens import Principal
 from controlplane.store.transaction import Connection
@@ -69,6 +69,14 @@ def show_canary(name: CanaryPath, here: Here, principal: auth.Viewer) -> Any:
     _check_fleet_of(here, principal, name)
     with here.database.read() as conn:
         return views.plain(canaries.show(conn, name, now=here.clock.now()))
+
+
+@router.get("/{name}/explanation")
+def explain_canary(name: CanaryPath, here: Here, principal: auth.Viewer) -> Any:
+    """Why it stands where it stands: gates, evidence, what it still needs, what would change it."""
+    _check_fleet_of(here, principal, name)
+    with here.database.read() as conn:
+        return views.plain(explanations.explain(conn, name, now=here.clock.now()))
 
 
 @router.get("/{name}/decisions")
