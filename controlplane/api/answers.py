@@ -312,6 +312,23 @@ class TakenRequest(Rehearsed):
     phase: Phase
 
 
+class Quality(Answer):
+    """What was measured of the picture under a canary's variant."""
+
+    id: str
+    canary: str
+    measure: str
+    value: float
+    num_samples: int
+    actor: str
+    reason: str
+    received_at: datetime
+
+
+class ReportedQuality(Quality, Rehearsed):
+    """A report that was kept."""
+
+
 class Decision(Answer):
     """A judgement with all that went into it; `digest` is of `inputs`.
 
@@ -627,6 +644,8 @@ ANSWERS: Mapping[str, tuple[int, Any]] = MappingProxyType(
         "GET /v1/canaries/{name}/decisions": (200, Page[Decision]),
         "GET /v1/canaries/{name}/transitions": (200, Page[Transition]),
         "POST /v1/canaries/{name}/requests": (202, TakenRequest),
+        "GET /v1/canaries/{name}/quality": (200, Page[Quality]),
+        "POST /v1/canaries/{name}/quality": (201, ReportedQuality),
         "GET /v1/decisions/{decision_id}": (200, Decision),
         "POST /v1/decisions/{decision_id}/verify": (200, Verified),
         "GET /v1/qualifications": (200, Page[Qualification]),

@@ -16,6 +16,7 @@ from controlplane.contract.messages import (
 )
 from controlplane.contract.vocabulary import MAX_INT64, NAME_PATTERN
 from controlplane.domain import errors, imported
+from controlplane.domain.absolute_forms import MOST_QUALITY
 
 MAX_LIMIT = 500
 DEFAULT_LIMIT = 100
@@ -176,6 +177,14 @@ class CanaryRequest(Because):
     """POST /v1/canaries/{name}/requests."""
 
     kind: Literal["pause", "resume", "abort", "promote"]
+
+
+class QualityRequest(Because):
+    """POST /v1/canaries/{name}/quality."""
+
+    measure: Name
+    value: Annotated[float, Field(ge=-MOST_QUALITY, le=MOST_QUALITY, allow_inf_nan=False)]
+    num_samples: Annotated[int, Field(ge=1, le=MAX_INT64)]
 
 
 class AttestationRequest(Because):

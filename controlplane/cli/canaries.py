@@ -158,6 +158,33 @@ def resume(session: Session, canary: CanaryName) -> None:
     acting.make_and_tell(session, _request(canary, "resume"))
 
 
+@action(app, "report-quality")
+def report_quality(
+    session: Session,
+    canary: CanaryName,
+    *,
+    measure: Annotated[
+        str,
+        typer.Option(
+            "--measure", help="As its policy names it.", callback=names.named("--measure")
+        ),
+    ],
+    value: Annotated[
+        float,
+        typer.Option("--value", help="What was measured.", callback=names.quality),
+    ],
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, help="Pictures or clips that were measured.")
+    ],
+) -> None:
+    """Report what was measured of the picture; the gate quality judges the newest report."""
+    title = f"report {measure} {value} over {samples} samples for canary {canary}"
+    body: dict[str, Json] = {"measure": measure, "value": value, "num_samples": samples}
+    acting.make_and_tell(
+        session, Change(title=title, path=f"/v1/canaries/{canary}/quality", body=body)
+    )
+
+
 def _short(reason: Json) -> str:
     """The beginning: a list is to find one in, and `canary show` has all of it."""
     return textwrap.shorten(output.cell(reason), MAX_REASON, placeholder=" ...")

@@ -13,6 +13,7 @@ from typing import Final
 from controlplane.cli.exits import CliError, Exit
 from controlplane.contract.vocabulary import NAME_PATTERN
 from controlplane.domain import weeks
+from controlplane.domain.absolute_forms import MOST_QUALITY
 from controlplane.domain.errors import InvalidValueError
 
 # A flag's name and a number, or an id.
@@ -36,6 +37,14 @@ def named(key: str, pattern: str = NAME_PATTERN) -> Check:
 def canary(key: str) -> Check:
     """A callback that lets only names of canaries through."""
     return named(key, CANARY_PATTERN)
+
+
+def quality(value: float) -> float:
+    """`value` if a gate can judge it. Raises: CliError."""
+    if not -MOST_QUALITY <= value <= MOST_QUALITY:  # NaN is not, either
+        allowed = f"a number from {-MOST_QUALITY:.0f} to {MOST_QUALITY:.0f}"
+        raise refusal(InvalidValueError("--value", value, allowed=allowed))
+    return value
 
 
 def day(key: str) -> Check:

@@ -20,7 +20,7 @@ from controlplane.domain.policy import (
 
 _MOST_FPS: Final = 240.0
 _MOST_BUCKETS: Final = 1000
-_MOST_QUALITY: Final = 1e6
+MOST_QUALITY: Final = 1e6
 
 
 def domain(fields_: Table) -> tuple[int, int]:
@@ -166,7 +166,7 @@ FORMS: Final[Mapping[str, Form]] = MappingProxyType(
             frozenset({"measure", "at_least"}),
             lambda f: QualityGate(
                 measure=f.name("measure"),
-                at_least=f.number("at_least", least=-_MOST_QUALITY, most=_MOST_QUALITY),
+                at_least=f.number("at_least", least=-MOST_QUALITY, most=MOST_QUALITY),
             ),
             lambda gate: {"measure": gate.measure, "at_least": gate.at_least},
             lambda gate: f"{gate.measure} reported for the variant is at least {gate.at_least:g}",

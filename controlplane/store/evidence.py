@@ -17,7 +17,7 @@ from controlplane.domain.evidence import (
     SessionEvidence,
     TripEvidence,
 )
-from controlplane.store import probes, session_row
+from controlplane.store import probes, qualities, session_row
 from controlplane.store.evidence_tables import (
     breaker_trips,
     live_sessions,
@@ -45,6 +45,7 @@ def of_canary(conn: Connection, *, canary: Canary, since: datetime) -> Evidence:
         trips=_trips(conn, canary, since=since),
         newest_record_at=_newest_record_at(conn, canary),
         probes=probes.of_canary(conn, canary_id=canary.id),
+        qualities=qualities.of_canary(conn, canary_id=canary.id),
     )
 
 

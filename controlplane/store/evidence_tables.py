@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, PrimaryKeyConstraint, Table
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    PrimaryKeyConstraint,
+    Table,
+)
 from sqlalchemy import text as sql
 
 from controlplane.contract.vocabulary import Outcome, Reason
@@ -204,4 +213,29 @@ probe_reports = Table(
     text("detail"),
     at("received_at"),
     Index(None, "canary_id"),
+)
+# What the gate `quality` judges: a number for a canary's variant, by whoever measures the picture.
+quality_reports = Table(
+    "quality_reports",
+    METADATA,
+    identifier("id", primary_key=True),
+    of_canary(),
+    word("measure"),
+    # The bounds of policies. NaN is above every number to PostgreSQL, and nothing at all to SQLite.
+    Column(
+        "value",
+        Float,
+        CheckConstraint("value >= -1e6 AND value <= 1e6", name="value_bounded"),
+        nullable=False,
+    ),
+    Column(
+        "num_samples",
+        BigInteger,
+        CheckConstraint("num_samples >= 1", name="num_samples_counts"),
+        nullable=False,
+    ),
+    text("actor", bound=200),
+    text("reason"),
+    at("received_at"),
+    Index(None, "canary_id", "measure", "received_at"),
 )

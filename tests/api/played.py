@@ -150,9 +150,17 @@ def _work(ask: Recorder) -> None:
     wanted = {"fleet": FLEET, "flag": FLAG, "variant": "fused_steady", "policy": "preflight"}
     body = {**wanted, "hardware": "cpu", "reason": "half a millisecond less for each step"}
     ask("POST /v1/canaries", body=body, status=201)
+    _measure(ask)
     plane.tick()
     _probe(ask)
     _trip(ask)
+
+
+def _measure(ask: Recorder) -> None:
+    path = "/v1/canaries/fused-allreduce-1/quality"
+    measured = {"measure": "vmaf", "value": 93.5, "num_samples": 200}
+    body = {**measured, "reason": "clips of the nightly run"}
+    ask("POST /v1/canaries/{name}/quality", path=path, body=body, status=201)
 
 
 def _probe(ask: Recorder) -> None:
@@ -253,7 +261,7 @@ def _look(ask: Recorder) -> None:
     ask(f"{workers}/{{worker}}/explain", path=f"{WORKERS}/w-1/explain")
     ask("GET /v1/policies/{name}", path="/v1/policies/demo")
     ask("GET /v1/canaries/{name}", path=f"/v1/canaries/{name}")
-    for tail in ("decisions", "transitions", "explanation"):
+    for tail in ("decisions", "transitions", "explanation", "quality"):
         ask(f"GET /v1/canaries/{{name}}/{tail}", path=f"/v1/canaries/{name}/{tail}")
     decided = ask("GET /v1/canaries/{name}/decisions", path=f"/v1/canaries/{name}/decisions")
     path = f"/v1/decisions/{decided['items'][0]['id']}"

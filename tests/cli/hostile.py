@@ -101,6 +101,9 @@ GOOD = {
     "hours": "1",
     "patience": "1",
     "number": "1",
+    "measure": "vmaf",
+    "value": "93.5",
+    "samples": "200",
 }
 # Typed: a number that is no name, a port that is none, so that nothing is ever started.
 NEVER_STARTED = {"serve": ("--port", "70000"), "demo": ("--nothing-of-that-name",)}

@@ -11,6 +11,7 @@ from tests.cli.fake import EFFECT, FakeControlPlane, run
 
 PINS = "/v1/fleets/live/workers/worker-a/pins"
 FLIP = ("flip", "live", "worker-a", "fused_allreduce", "fused_steady")
+REPORT = ("canary", "report-quality", "c-1", "--measure", "vmaf", "--samples", "200")
 CHANGES = [
     (("fleet", "adopt", "live"), "/v1/fleets", {"name": "live"}),
     (("fleet", "enforce", "live"), "/v1/fleets/live/mode", {"mode": "enforce"}),
@@ -35,6 +36,11 @@ CHANGES = [
     *(
         (("canary", kind, "c-1"), "/v1/canaries/c-1/requests", {"kind": kind})
         for kind in ("abort", "promote", "pause", "resume")
+    ),
+    (
+        (*REPORT, "--value", "-0.5"),
+        "/v1/canaries/c-1/quality",
+        {"measure": "vmaf", "value": -0.5, "num_samples": 200},
     ),
     (("token", "create", "viewer"), "/v1/tokens", {"role": "viewer"}),
 ]
@@ -106,3 +112,16 @@ def test_a_token_goes_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> Non
     assert "sf_secret" not in result.output
     assert out.read_text() == "sf_secret\n"
     assert out.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400", "1000000.5", "-1e7"])
+def test_a_value_that_no_gate_can_judge_is_refused_before_anything_is_sent(value: str) -> None:
+    """NaN is neither above nor below a bound, and must never be taken for a measurement."""
+    plane = FakeControlPlane({("POST", "/v1/canaries/c-1/quality"): {}})
+    result = run(plane, *REPORT, "--value", value, "--reason", "x", "--yes", "--json")
+    assert result.exit_code == Exit.REFUSED
+    told = json.loads(result.stdout)
+    assert told["key"] == "--value"
+    assert told["value"] == repr(float(value))
+    assert "-1000000 to 1000000" in told["allowed"]
+    assert plane.calls == []

@@ -1,4 +1,4 @@
-"""Canaries: begun, watched, asked to pause, resume, abort or promote."""
+"""Canaries: begun, watched, told of quality, asked to pause, resume, abort or promote."""
 
 from typing import Any
 
@@ -17,12 +17,14 @@ from controlplane.api.schemas import (
     Cursor,
     Limit,
     NameQuery,
+    QualityRequest,
     SequenceCursor,
 )
 from controlplane.domain.ledger import DisqualifiedError
 from controlplane.domain.observation import RequestKind
-from controlplane.services import canaries, explanations
+from controlplane.services import canaries, explanations, qualities
 from controlplane.services.change import Act, Change
+from controlplane.services.qualities import Measured
 from controlplane.services.tokens import Principal
 from controlplane.store.transaction import Connection
 
@@ -116,6 +118,31 @@ def ask(name: CanaryPath, body: CanaryRequest, change: ByOperator) -> JSONRespon
     kind = RequestKind(body.kind)
     return change.make(
         body, lambda conn, act: canaries.ask(conn, name, kind, act=act), status=ACCEPTED
+    )
+
+
+@router.get("/{name}/quality")
+def list_qualities(
+    name: CanaryPath,
+    here: Here,
+    principal: auth.Viewer,
+    cursor: Cursor = None,
+    limit: Limit = DEFAULT_LIMIT,
+) -> Any:
+    """What was measured of the picture under its variant, newest first."""
+    _check_fleet_of(here, principal, name)
+    with here.database.read() as conn:
+        found = qualities.list_page(conn, name, after=cursor, limit=limit + 1)
+    return paging.page(found, limit=limit, key=lambda one: str(one["id"]))
+
+
+@router.post("/{name}/quality", status_code=CREATED)
+def report_quality(name: CanaryPath, body: QualityRequest, change: ByOperator) -> JSONResponse:
+    """Report what was measured of the picture; the gate `quality` judges the newest report."""
+    _check_fleet_of(change.here, change.principal, name)
+    measured = Measured(measure=body.measure, value=body.value, num_samples=body.num_samples)
+    return change.make(
+        body, lambda conn, act: qualities.report(conn, name, measured, act=act), status=CREATED
     )
 
 
