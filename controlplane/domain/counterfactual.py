@@ -36,7 +36,7 @@ def if_worse(
         yield from _of_evidence(case, asked.regression, now=now, back=back)
     if asked.failures and "failures" in named:
         spare = asked.failures.at_most - int(named["failures"].value or 0)
-        what = "failed or lost sessions of the canary arm"
+        what = "session{s} of the canary arm, failed or lost,"
         yield _more(spare + 1, what, back=f"{back} (failures)")
     if asked.floor and "floor" in named:
         floor = f"below {asked.floor.at_least:g} fps {back}"
@@ -93,7 +93,7 @@ def with_failure(case: Case, gate: RegressionGate, *, now: datetime) -> float | 
 def _of_evidence(case: Case, gate: RegressionGate, *, now: datetime, back: str) -> Iterator[str]:
     num_slow = compared_gates.bad_sessions_to(case, gate)
     if num_slow is not None:
-        what = "slow canary sessions in one block like the last"
+        what = "slow canary session{s} in one block like the last"
         yield _more(num_slow, what, back=f"{back} (regression)")
     value = with_failure(case, gate, now=now)
     if value is not None:
@@ -108,8 +108,8 @@ def _of_evidence(case: Case, gate: RegressionGate, *, now: datetime, back: str) 
 def _more(num: int, what: str, *, back: str) -> str:
     """That so many and no fewer would do it."""
     if num <= 1:
-        return f"one more of {what} {back}"
-    return f"{num} more {what} {back}, {num - 1} would not"
+        return f"one more {what.format(s='')} {back}"
+    return f"{num} more {what.format(s='s')} {back}; {num - 1} would not"
 
 
 def _less_evidence(case: Case, gate: RegressionGate) -> str:

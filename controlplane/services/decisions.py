@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from importlib import metadata
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -120,9 +119,8 @@ def _said(
     places = ", ".join(one.where for one in found[:5])
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""  # noqa: PLR2004 - as above
     told = f"differs: {places}{more}"
-    present = metadata.version("steadyframe")
-    if isinstance(software, str) and software != present:
-        told += f"; it was made by version {software}, and judged again by {present}"
+    if isinstance(software, str) and software != inputs.software():
+        told += f"; it was made by version {software}, and judged again by {inputs.software()}"
     return told
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from importlib import metadata
 from typing import Any, Final
 
@@ -69,7 +70,7 @@ def of(seen: Observation, planned: Plan, *, decision: str, now: datetime) -> dic
     is_preflight = seen.canary.phase is Phase.PREFLIGHT
     return {
         "form": FORM,
-        "software": metadata.version("steadyframe"),
+        "software": software(),
         "decision": decision,
         "canary": seen.canary.id,
         "version": seen.canary.version,
@@ -82,6 +83,15 @@ def of(seen: Observation, planned: Plan, *, decision: str, now: datetime) -> dic
         "blocks_digest": blocks_digest(blocks),
         "case": codec.encoded(_considered(seen.case), Case),
     }
+
+
+@cache
+def software() -> str:
+    """The version that judges here; a checkout that is not installed has none, and judges too."""
+    try:
+        return metadata.version("steadyframe")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def recalled(inputs: Mapping[str, Any], blocks: Sequence[Block]) -> Recalled:

@@ -89,3 +89,15 @@ def test_an_explanation_is_for_viewers_of_the_fleet(sqlite_plane: ControlPlane) 
     assert told["decided"].endswith("a test")
     assert "no gate that sent it back" in told["what_if"][0]
     assert sqlite_plane.client.get(path, headers=stranger).status_code == 403
+
+
+def test_looking_again_without_news_stores_no_decision(sqlite_plane: ControlPlane) -> None:
+    """A tick a second would bury the decisions that changed something."""
+    decided(sqlite_plane)
+    path = f"/v1/canaries/{NAME}/decisions"
+    before = sqlite_plane.get(path)["items"]
+    for _ in range(5):
+        sqlite_plane.clock.advance(seconds=1)
+        sqlite_plane.tick()
+
+    assert sqlite_plane.get(path)["items"] == before
