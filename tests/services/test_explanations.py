@@ -1,15 +1,21 @@
 """An explanation is read from the database: of what is judged now, or of what was decided."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import update
 
 from controlplane.api import views
-from controlplane.domain import digest
+from controlplane.domain import digest, explanation, judge
+from controlplane.domain.blocks import Block
 from controlplane.domain.canary import EXPOSED, Event, Phase
+from controlplane.domain.evidence import Evidence
+from controlplane.domain.explanation import Decided, Subject
 from controlplane.domain.verdict import Verdict
 from controlplane.services import explanations, inputs
 from controlplane.store import canaries as canary_store
@@ -20,7 +26,15 @@ from controlplane.store.transaction import Connection, Database
 from tests import build
 from tests.clock import START, FakeClock
 from tests.domain import build as domain
-from tests.services.test_decisions import prepared, recorded, rich
+from tests.services.test_decisions import (
+    GENERATED,
+    blocks,
+    evidence,
+    observation,
+    prepared,
+    recorded,
+    rich,
+)
 
 
 @pytest.mark.parametrize("phase", list(Phase))
@@ -107,3 +121,32 @@ def test_a_damaged_record_explains_nothing(sqlite_database: Database) -> None:
         found = explanations.explain(conn, name, now=START)
     assert (found.gates, found.evidence, found.what_if) == ((), None, ())
     assert found.answer
+
+
+@GENERATED
+@given(evidence(), blocks(), st.sampled_from(Phase), st.sampled_from(Event))
+def test_whatever_came_in_every_phase_is_explained_and_who_is_named_decided(
+    came: Evidence, known: tuple[Block, ...], phase: Phase, event: Event
+) -> None:
+    """NaN and nothing at all included; a name is tried by judging without it."""
+    seen = observation(came, known)
+    judgement = judge.judge(seen.case, now=domain.NOW)
+    subject = Subject(
+        canary=domain.canary(phase=phase),
+        policy=seen.policy,
+        exposures=seen.exposures,
+        decided=Decided(event=event, at=domain.NOW, actor="ada", reason="as it is"),
+        ahead=(),
+        judgement=judgement,
+        judged_at=domain.NOW,
+        case=seen.case,
+    )
+    found = explanation.explain(subject)
+    assert json.dumps(views.plain(found), allow_nan=False)
+    assert len(found.gates) == len(judgement.results)
+    for sentence in found.what_if:
+        if match := re.search(r"without session (\S+) on", sentence):
+            kept = tuple(one for one in came.sessions if one.id != match[1])
+            case = replace(seen.case, evidence=replace(came, sessions=kept))
+            assert judgement.verdict is Verdict.FAILING
+            assert judge.judge(case, now=domain.NOW).verdict is not Verdict.FAILING
