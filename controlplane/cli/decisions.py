@@ -23,9 +23,9 @@ def verify(
     decision: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ID]",
-            help="Of a decision, as `/v1/canaries/CANARY/decisions` lists them.",
-            callback=names.named("ID", ID_PATTERN),
+            metavar="[DECISION]",
+            help="Its id, as `/v1/canaries/CANARY/decisions` lists them.",
+            callback=names.named("DECISION", ID_PATTERN),
             show_default=False,
         ),
     ] = None,
@@ -61,10 +61,10 @@ def _asked(
 ) -> Sequence[str]:
     """Ids of the decisions that are asked about. Raises: CliError: not exactly one is said."""
     if (decision is None) == (canary is None):
-        raise CliError("say either the ID of a decision or --canary NAME", exit_code=Exit.USAGE)
+        raise CliError("say either the id of a decision or --canary CANARY", exit_code=Exit.USAGE)
     if decision is not None:
         if is_all:
-            raise CliError("--all goes with --canary, not with an ID", exit_code=Exit.USAGE)
+            raise CliError("--all goes with --canary, not with an id", exit_code=Exit.USAGE)
         return (decision,)
     ids = []
     for one in session.client.items(f"/v1/canaries/{canary}/decisions"):
@@ -82,7 +82,8 @@ def _asked(
 
 def _write(found: Mapping[str, Json]) -> None:
     at = output.time_of(found["at"])
-    output.write_item(f"{found['decision']} on {found['canary']}, {at}: {found['said']}", mark="")
+    told = f"{found['decision']} on {found['canary']}, {at}: {found['said']}"
+    output.write_item(told, mark="- ")  # whose further lines are set in: none is forged
     if found["differences"]:
         output.write_table(
             ("where", "recorded", "recomputed"),

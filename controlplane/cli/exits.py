@@ -45,6 +45,8 @@ NEXT_STEPS: Final[Mapping[Exit, str]] = MappingProxyType(
         Exit.SERVER_FAULT: "look into the control plane's log; the same command may be tried again",
         Exit.DECLINED: "run it again once the effects are what you want",
         Exit.DEMO_FAILED: "the ends of the logs say why; `steadyframe demo` may be run again",
+        Exit.DIFFERS: "compare with a backup, and the version that made it with this one",
+        Exit.UNVERIFIED: "nothing: the record kept too little, and its digest holds",
         Exit.INTERRUPTED: "run it again",
     }
 )

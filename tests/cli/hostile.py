@@ -14,6 +14,7 @@ import typer
 
 from controlplane.cli.exits import Exit
 from controlplane.cli.main import app
+from tests.cli.test_explaining import EXPLAINED
 from tests.cli.test_reading import CANARY, WORKER
 from tests.cli.test_report import ROW, TOTAL
 
@@ -82,6 +83,7 @@ ANSWERS: Mapping[str, Any] = {
         "gates": CANARY["gates"],
         "workers": CANARY["workers"],
     },
+    "/v1/canaries/c-1/explanation": EXPLAINED,
     "/v1/policies": {"items": [POLICY]},
     "/v1/policies/demo": POLICY,
     "/v1/flags": {"items": [{"name": "fused_allreduce", "variants": [{"name": "nccl"}]}]},

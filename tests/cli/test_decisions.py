@@ -88,3 +88,14 @@ def test_a_canary_on_which_nothing_was_decided_says_so() -> None:
     result = run(plane_of(), "decision", "verify", "--canary", CANARY)
     assert result.exit_code == 4
     assert "canary explain" in result.stderr
+
+
+def test_no_text_of_a_record_reaches_the_terminal_raw() -> None:
+    """What was tampered with may hold anything."""
+    evil = "evil\x1b[2J\x9b\nerror: forged"
+    difference = {"where": evil, "recorded": evil, "recomputed": {evil: [evil]}}
+    answer = verified(1, "differs", said=evil, differences=[difference])
+    plane = FakeControlPlane({("POST", "/v1/decisions/d1/verify"): answer})
+    result = run(plane, "decision", "verify", "d1")
+    assert result.exit_code == 14
+    assert not any(mark in result.stdout for mark in ("\x1b", "\x9b", "\nerror: forged"))
