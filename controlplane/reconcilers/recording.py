@@ -40,8 +40,8 @@ def record(
             canary_store.save_bake(conn, planned.canary)
         return ()
     canary_store.save(conn, planned.canary, expected_version=seen.canary.version)
-    decision_id = _append_decision(conn, seen, planned, new_id=new_id, now=now)
-    _append_transition(conn, seen, planned, decision_id, now=now)
+    decided = _append_decision(conn, seen, planned, new_id=new_id, now=now)
+    _append_transition(conn, seen, planned, decided, now=now)
     _expose(conn, seen, planned, now=now)
     if planned.canary.phase is Phase.PROMOTED:
         _promote(conn, planned, now=now)
@@ -52,11 +52,13 @@ def record(
 
 def _append_decision(
     conn: Connection, seen: Observation, planned: Plan, *, new_id: NewId, now: datetime
-) -> str | None:
+) -> dict[str, str]:
+    """The decision's id and digest, for the audit log: its chain keeps what was decided on."""
     if planned.judgement is None:
-        return None
+        return {}
     decision_id = new_id()
     considered = inputs.of(seen, planned, decision=decision_id, now=now)
+    made = {"decision": decision_id, "digest": digest.digest(considered)}
     history.append_decision(
         conn,
         id=decision_id,
@@ -64,17 +66,17 @@ def _append_decision(
         verdict=planned.judgement.verdict,
         gates=inputs.gates(planned.judgement),
         inputs=inputs.stored(considered),
-        digest=digest.digest(considered),
+        digest=made["digest"],
         now=now,
     )
-    return decision_id
+    return made
 
 
 def _append_transition(
     conn: Connection,
     seen: Observation,
     planned: Plan,
-    decision_id: str | None,
+    decided: dict[str, str],
     *,
     now: datetime,
 ) -> None:
@@ -88,7 +90,7 @@ def _append_transition(
         step=planned.canary.step,
         reason=planned.reason,
         actor=planned.actor,
-        decision_id=decision_id,
+        decision_id=decided.get("decision"),
         now=now,
     )
     told = {"canary": seen.canary.name, "event": planned.event.value, "reason": planned.reason}
@@ -98,7 +100,7 @@ def _append_transition(
         action=f"canary.{planned.event}",
         target=seen.canary.name,
         reason=planned.reason,
-        detail=told,
+        detail={**told, **decided},
         now=now,
     )
     outbox_store.append(conn, topic="canary", body=told, now=now)

@@ -12,6 +12,7 @@ from controlplane.domain import digest
 from controlplane.domain.blocks import Block
 from controlplane.services import codec, inputs
 from controlplane.services.codec import UnreadableError
+from controlplane.store import audit as audit_store
 from controlplane.store import canaries as canary_store
 from controlplane.store import history
 from controlplane.store.history import Decision
@@ -80,6 +81,8 @@ def verify(conn: Connection, decision_id: str) -> Verification:
     """Judge the decision again and compare. Raises: NotFoundError."""
     recorded = history.decision(conn, decision_id)
     blocks = history.blocks_of(conn, canary_id=recorded.canary_id)
+    canary = canary_store.get(conn, name_or_id=recorded.canary_id).name
+    audited = audit_store.digest_of(conn, target=canary, decision=recorded.id)
     software = None
     try:
         considered = inputs.unpacked(recorded.inputs)
@@ -89,18 +92,28 @@ def verify(conn: Connection, decision_id: str) -> Verification:
     except UnreadableError as error:
         found = (Difference(where="inputs", recorded=str(error), recomputed=None),)
         is_recomputable = True
+    if audited is not None and audited != recorded.digest:
+        found += (Difference(where="audit.digest", recorded=audited, recomputed=recorded.digest),)
     result = Result.EQUAL if is_recomputable else Result.NOT_RECOMPUTABLE
     if found:
         result = Result.DIFFERS
     return Verification(
         decision=recorded.id,
-        canary=canary_store.get(conn, name_or_id=recorded.canary_id).name,
+        canary=canary,
         at=recorded.at,
         result=result,
-        said=_said(result, recorded, found, software=software),
+        said=_said(result, recorded, found, software=software) + _audit_words(audited, result),
         differences=found[:_MOST_SHOWN],
         software=software if isinstance(software, str) else None,
     )
+
+
+def _audit_words(audited: str | None, result: Result) -> str:
+    if result is Result.DIFFERS:
+        return ""
+    if audited is None:
+        return "; the audit log has no digest of it"
+    return ", in the audit log, too"
 
 
 def _said(

@@ -82,6 +82,17 @@ def page(conn: Connection, *, after: int | None = None, limit: int = 100) -> tup
     return tuple(_audit_row(row) for row in conn.execute(selected))
 
 
+def digest_of(conn: Connection, *, target: str, decision: str) -> str | None:
+    """The digest that was written down when `decision` on the canary `target` was made, if any."""
+    selected = select(audit.c.detail).where(audit.c.target == target).order_by(audit.c.sequence)
+    for written in conn.scalars(selected):
+        detail = json.loads(written)
+        if detail.get("decision") == decision:
+            found = detail.get("digest")
+            return found if isinstance(found, str) else None
+    return None
+
+
 def verify(conn: Connection) -> int:
     """How many rows the chain has, all of them as they were written.
 

@@ -4,6 +4,9 @@ from typing import Any
 
 from sqlalchemy import update
 
+from controlplane.domain import digest
+from controlplane.services import decisions
+from controlplane.store.columns import to_json
 from controlplane.store.tables import decisions as decision_table
 from tests.api.control_plane import FLAG, FLEET, ControlPlane, bearer
 
@@ -35,6 +38,7 @@ def test_a_decision_of_the_running_control_plane_is_judged_again_to_equality(
     assert answer.status_code == 200, answer.text
     assert (answer.json()["result"], answer.json()["differences"]) == ("equal", [])
     assert answer.json()["canary"] == NAME
+    assert "in the audit log, too" in answer.json()["said"]
     assert (shown["id"], shown["inputs"]["decision"]) == (decision, decision)
 
 
@@ -54,6 +58,23 @@ def test_a_record_that_was_tampered_with_is_told_by_its_place(sqlite_plane: Cont
         "recorded": "passing",
         "recomputed": "unmeasured",
     }
+
+
+def test_a_forgery_that_fits_itself_differs_from_the_audit_log(
+    sqlite_plane: ControlPlane,
+) -> None:
+    """Inputs, gates and digest can be made to fit; the chain of the audit log keeps the digest."""
+    decision = decided(sqlite_plane)
+    with sqlite_plane.parts.context.database.write() as conn:
+        kept = decisions.get(conn, decision)
+        forged = {**kept.inputs, "bake_s": 3600.0}
+        values = {"inputs": to_json(forged), "digest": digest.digest(forged)}
+        conn.execute(update(decision_table).values(values))
+        found = decisions.verify(conn, decision)
+
+    (difference,) = found.differences
+    assert difference.where == "audit.digest"
+    assert (difference.recorded, difference.recomputed) == (kept.digest, digest.digest(forged))
 
 
 def test_who_may_not_see_the_fleet_is_refused(sqlite_plane: ControlPlane) -> None:
