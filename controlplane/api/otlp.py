@@ -31,6 +31,8 @@ PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
 # The agent sends at most 256; a Collector's default batch is 8192.
 MAX_RECORDS = 10_000
+# Each is a transaction. The agent's largest batch has 256 records, at worst each of another life.
+MAX_RESOURCES = 256
 # A window has some 25 fields; nested ones are counted on their own.
 MAX_ATTRIBUTES = 128
 # Segments within an ended session are three deep.
@@ -106,9 +108,12 @@ def logs(body: bytes, *, kind: str) -> tuple[Batch, ...]:
 
     Raises:
         MalformedError: the body is not a request, or a resource does not say who reports.
-        TooLargeError: more than `MAX_RECORDS`.
+        TooLargeError: more than `MAX_RECORDS` or `MAX_RESOURCES`.
     """
     request = parsed(ExportLogsServiceRequest(), body, kind=kind)
+    num_resources = len(request.resource_logs)
+    if num_resources > MAX_RESOURCES:
+        raise TooLargeError(f"{num_resources} resources in one request; at most {MAX_RESOURCES}")
     num_records = sum(
         len(scope.log_records)
         for resource in request.resource_logs

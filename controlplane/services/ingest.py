@@ -171,11 +171,12 @@ def _refusal(one: Received, known: _Known) -> str | None:
     life = known.lives.get(one.incarnation)
     if life is None:
         return f"service.instance.id: {one.incarnation} has not been registered by this worker"
-    if (one.hardware, one.stack) != (life.hardware, life.stack):
-        return (
-            f"steadyframe.stack: {one.hardware}/{one.stack} is not what the incarnation registered"
-            f" with, {life.hardware}/{life.stack}"
-        )
+    for key, said, known_as in (
+        ("steadyframe.hardware", one.hardware, life.hardware),
+        ("steadyframe.stack", one.stack, life.stack),
+    ):
+        if said != known_as:
+            return f"{key}: {said} is not what the incarnation registered with, {known_as}"
     if one.record.contract != CONTRACT_VERSION:
         return f"contract: {one.record.contract} is not {CONTRACT_VERSION}"
     if type(one.record) is not RECORD_TYPES[one.event]:

@@ -136,7 +136,7 @@ def test_what_cannot_be_is_rejected_by_its_key_and_the_rest_is_kept(
 _FOREIGN: list[tuple[dict[str, Any], str]] = [
     ({"incarnation": "nobody"}, "service.instance.id: nobody"),
     ({"stack": "0" * 16}, "steadyframe.stack: "),
-    ({"hardware": "b200x3"}, "steadyframe.stack: "),
+    ({"hardware": "b200x3"}, "steadyframe.hardware: "),
     ({"event": EventName.SESSION_ENDED}, "event_name: "),
 ]
 
