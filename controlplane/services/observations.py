@@ -3,7 +3,10 @@
 from datetime import timedelta
 
 from controlplane.domain import flag as flags
+from controlplane.domain import ledger
 from controlplane.domain.canary import TERMINAL, Canary, Phase
+from controlplane.domain.desired import Qualification
+from controlplane.domain.ledger import Standing
 from controlplane.domain.observation import Observation, Request, RequestKind
 from controlplane.services import policies
 from controlplane.store import canaries as canary_store
@@ -11,6 +14,7 @@ from controlplane.store import evidence as evidence_store
 from controlplane.store import flags as flag_store
 from controlplane.store import fleets as fleet_store
 from controlplane.store import history
+from controlplane.store import qualifications as qualification_store
 from controlplane.store import requests as request_store
 from controlplane.store import workers as worker_store
 from controlplane.store.transaction import Connection
@@ -36,7 +40,22 @@ def observe(conn: Connection, canary: Canary, *, tick: timedelta) -> Observation
         is_next=_is_next(conn, canary),
         tick=tick,
         blocks=history.blocks_of(conn, canary_id=canary.id),
+        qualified_slow_rate=_qualified_slow_rate(conn, canary),
     )
+
+
+def _qualified_slow_rate(conn: Connection, canary: Canary) -> float | None:
+    """What the newest record that counts says of the baseline there; None: it says no rate."""
+    subject = Qualification(
+        flag=canary.flag,
+        variant=canary.baseline,
+        hardware=canary.hardware,
+        stack=canary.stack,
+    )
+    record = ledger.current(qualification_store.of_subject(conn, subject), fleet=canary.fleet)
+    if record is None or record.standing is not Standing.QUALIFIED or record.basis is None:
+        return None
+    return record.basis.slow_rate
 
 
 def _is_next(conn: Connection, canary: Canary) -> bool:

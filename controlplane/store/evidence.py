@@ -17,7 +17,7 @@ from controlplane.domain.evidence import (
     SessionEvidence,
     TripEvidence,
 )
-from controlplane.store import probes, qualities, session_row
+from controlplane.store import probes, qualifications, qualities, session_row
 from controlplane.store.evidence_tables import (
     breaker_trips,
     live_sessions,
@@ -32,7 +32,9 @@ def of_canary(conn: Connection, *, canary: Canary, since: datetime) -> Evidence:
     """What was received about the workers of the canary's fleet, hardware and stack.
 
     A session whose record names the canary carries the arm it names; any other is a control, unless
-    it runs something else than the baseline (a pin, another experiment), which makes it neither.
+    it runs something else than the baseline (a pin, another experiment), which makes it neither. On
+    a process that ran a variant that failed it is no control either: what that left behind may slow
+    it, and would make the canary look good.
 
     Args:
         conn: a connection.
@@ -51,9 +53,14 @@ def of_canary(conn: Connection, *, canary: Canary, since: datetime) -> Evidence:
 
 def _sessions(conn: Connection, canary: Canary, *, since: datetime) -> tuple[SessionEvidence, ...]:
     is_open = live_sessions.c.outcome.is_(None)
+    tainted = qualifications.tainted_incarnations(conn, fleet=canary.fleet, flag=canary.flag)
     seen = [
-        *_of_table(conn, canary, live_sessions, where=is_open, since=since),
-        *_of_table(conn, canary, sessions, where=None, since=since),
+        one
+        for one in (
+            *_of_table(conn, canary, live_sessions, where=is_open, since=since),
+            *_of_table(conn, canary, sessions, where=None, since=since),
+        )
+        if one.is_drawn or one.incarnation not in tainted
     ]
     return _with_segments(conn, sorted(seen, key=lambda one: (one.started_at, one.id)), canary)
 

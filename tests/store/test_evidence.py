@@ -3,14 +3,18 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from controlplane.contract import vocabulary
 from controlplane.contract.vocabulary import ARM_CANARY, ARM_CONTROL, Outcome, Reason
+from controlplane.domain.canary import Event, Phase
 from controlplane.domain.evidence import Evidence
 from controlplane.services import ingest
 from controlplane.store import canaries as canary_store
 from controlplane.store import evidence as evidence_store
+from controlplane.store import history
 from controlplane.store import workers as worker_store
-from controlplane.store.transaction import Database
+from controlplane.store.transaction import Connection, Database
 from tests import build
 from tests.clock import START, FakeClock
 
@@ -54,6 +58,34 @@ def test_a_session_on_something_else_than_the_baseline_is_no_control(database: D
         build.started("foreign", seq=3, flags={}),
     )
     assert [one.id for one in _evidence(database).sessions] == ["foreign"]
+
+
+@pytest.mark.parametrize("event", [Event.GATE_FAILED, Event.ABORT_REQUESTED])
+def test_a_process_that_ran_what_failed_is_no_control_until_it_is_replaced(
+    database: Database, event: Event
+) -> None:
+    """What a bad variant left behind slows the controls, and a slow canary would look as good."""
+    _stand(database)
+    arm = {"canary": "canary-1", "arm": ARM_CANARY, **_flags(build.FUSED)}
+    with database.write() as conn:
+        build.put_worker(conn, "worker-2")
+        _fail(conn, event)
+    _send(
+        database,
+        build.ended("ended", seq=1),
+        build.window("open", seq=2),
+        build.started("drawn", seq=3, **arm),
+    )
+    _send(database, build.window("clean"), worker="worker-2")
+    drawn_and_clean = {"drawn", "clean"}
+    every = drawn_and_clean | {"ended", "open"}
+    seen = {one.id for one in _evidence(database).sessions}
+    assert seen == (drawn_and_clean if event is Event.GATE_FAILED else every)
+    with database.write() as conn:
+        build.put_worker(conn, incarnation="another-life")
+    told = build.received(build.window("fresh"), incarnation="another-life")
+    ingest.ingest_logs(database, identity=build.writer(), records=[told], now=START)
+    assert "fresh" in {one.id for one in _evidence(database).sessions}
 
 
 def test_workers_of_another_stack_or_fleet_are_not_looked_at(database: Database) -> None:
@@ -128,6 +160,37 @@ def _stand(database: Database) -> None:
         build.put_fleet(conn)
         build.put_worker(conn)
         build.put_canary(conn)
+
+
+def _fail(conn: Connection, event: Event) -> None:
+    """Another canary of the flag, that the first worker was exposed to and that was sent back."""
+    canary = build.put_canary(
+        conn,
+        id="canary-0",
+        name="fused-allreduce-0",
+        variant="fused_small_tiles",
+        phase=Phase.ROLLED_BACK,
+    )
+    canary_store.expose(
+        conn,
+        canary_id=canary.id,
+        worker_id=f"id-{build.WORKER}",
+        incarnation=f"incarnation-{build.WORKER}",
+        flag_bytes=0,
+        now=START,
+    )
+    history.append_transition(
+        conn,
+        canary_id=canary.id,
+        event=event,
+        phase_from=Phase.PROGRESSING,
+        phase_to=Phase.ROLLING_BACK,
+        step=0,
+        reason="a test",
+        actor="steadyframe",
+        decision_id=None,
+        now=START,
+    )
 
 
 def _evidence(database: Database, **options: Any) -> Evidence:
