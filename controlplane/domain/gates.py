@@ -235,8 +235,8 @@ def quality(gate: QualityGate, case: Case) -> GateResult:
         limit=gate.at_least,
         num_samples=newest.num_samples,
         reason=(
-            f"{gate.measure} {newest.value:g} over {newest.num_samples} samples,"
-            f" {gate.at_least:g} asked for"
+            f"{gate.measure} {newest.value:.12g} over {newest.num_samples} samples,"
+            f" {gate.at_least:.12g} asked for"
         ),
         failed_at=None if is_passing else newest.received_at,
     )

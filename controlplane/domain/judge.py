@@ -31,7 +31,12 @@ def judge(case: Case, *, now: datetime) -> Judgement:
 
 def judge_preflight(asked: Preflight, case: Case) -> Judgement:
     """Judge what is known before a viewer has met the variant."""
-    return Judgement(results=(gates.hard_stops(case), preflight.result(asked, case)))
+    results = [gates.hard_stops(case), preflight.result(asked, case)]
+    quality = case.policy.gates.quality
+    if quality and case.evidence.qualities:
+        # What is known to look wrong is shown to nobody; without a report it is asked about later.
+        results.append(gates.quality(quality, case))
+    return Judgement(results=tuple(results))
 
 
 def _of_sessions(asked: Gates, case: Case) -> Iterator[GateResult]:

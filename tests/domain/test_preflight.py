@@ -10,7 +10,7 @@ from controlplane.contract.vocabulary import Reason
 from controlplane.domain import preflight
 from controlplane.domain.canary import Event, Phase
 from controlplane.domain.containment import Exposure
-from controlplane.domain.evidence import Evidence, ProbeEvidence
+from controlplane.domain.evidence import Evidence, ProbeEvidence, QualityEvidence
 from controlplane.domain.fleet import Mode
 from controlplane.domain.observation import Observation, Request, RequestKind
 from controlplane.domain.plan import plan
@@ -211,3 +211,20 @@ def test_a_preflight_starts_on_one_worker_however_many_the_first_step_wants() ->
 )
 def test_only_a_probe_that_the_canary_asked_for_is_its_own(name: str, is_asked: bool) -> None:  # noqa: FBT001 - a parameter of the test
     assert preflight.has_asked(build.canary(version=3), name) is is_asked
+
+
+def test_a_picture_that_is_known_to_be_wrong_is_shown_to_nobody() -> None:
+    gates = [*build.document()["gates"], QUALITY]
+    for value, event in ((0.8999999, Event.GATE_FAILED), (0.9, Event.PREFLIGHT_PASSED)):
+        report = QualityEvidence(
+            id="q", measure="vmaf", value=value, num_samples=10, received_at=NOW - seconds(2)
+        )
+        known = replace(seen(probe()).evidence, qualities=(report,))
+        policy = build.policy(preflight=ASKED, gates=gates)
+        planned = plan(seen(policy=policy, evidence=known), now=NOW)
+        assert planned.event is event
+    unknown = plan(seen(probe(), policy=policy), now=NOW)
+    assert unknown.event is Event.PREFLIGHT_PASSED, "it is asked about later"
+
+
+QUALITY = {"gate": "quality", "metric": "quality", "measure": "vmaf", "at_least": 0.9}

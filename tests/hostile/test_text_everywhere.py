@@ -86,10 +86,10 @@ def _try_every_text(peopled: ControlPlane) -> None:
             kept = [text for text in TEXTS if _is_kept(peopled, surface, place, text)]
             num_cases += len(TEXTS)
             num_kept += len(kept)
-            if kept:
-                reading.check_pages(peopled, session)
             if MARKUP in kept and not _is_shown(peopled, kept[-1]):
                 unseen.add((surface.name, place[-1]))
+        # What was kept stays, so one look after each surface sees it all.
+        reading.check_pages(peopled, session)
     reading.check_ticks(peopled)
     assert unseen == NOT_SERVED
     tally.note("texts_in_fields", test=_name(peopled), count=num_cases)
