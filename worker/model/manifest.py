@@ -5,7 +5,8 @@ by the digest of its manifest.
 """
 
 import hashlib
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -112,7 +113,8 @@ def verified(folder: Path, manifest: Manifest) -> dict[str, Identity]:
         if num_bytes != facts.num_bytes:
             raise CheckpointError(f"{name}: length", num_bytes, f"{facts.num_bytes} bytes")
     for name, facts in manifest.files.items():
-        sha256 = file_sha256(folder / name)
+        with _refusing(name):
+            sha256 = file_sha256(folder / name)
         if sha256 != facts.sha256:
             raise CheckpointError(f"{name}: sha256", sha256, facts.sha256)
     return identities
@@ -126,10 +128,8 @@ def file_sha256(path: Path) -> str:
 
 def identity(path: Path) -> Identity:
     """What the file at `path` is now. Raises: CheckpointError when there is none."""
-    try:
+    with _refusing(path.name):
         found = path.stat()
-    except OSError as error:
-        raise CheckpointError(path.name, os.strerror(error.errno or 0), "a file") from error
     return Identity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
@@ -137,7 +137,14 @@ def _content(path: Path) -> bytes:
     found = identity(path)
     if found.num_bytes > _MOST_BYTES:
         raise CheckpointError(f"{path.name}: length", found.num_bytes, f"{_MOST_BYTES} or less")
-    try:
+    with _refusing(path.name):
         return path.read_bytes()
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    """What the system says of a file as a refusal of that file."""
+    try:
+        yield
     except OSError as error:
-        raise CheckpointError(path.name, os.strerror(error.errno or 0), "a file") from error
+        raise CheckpointError(name, error.strerror, "a file that can be read") from error

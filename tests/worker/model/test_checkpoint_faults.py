@@ -136,6 +136,19 @@ def test_a_file_that_is_absent_is_named(folder: Path, name: str) -> None:
     assert (refusal.key, refusal.value) == (name, "No such file or directory")
 
 
+@pytest.mark.parametrize("name", [BLOCK, layout.SHARED_FILE, manifest.FILE_NAME])
+def test_what_cannot_be_read_is_named(folder: Path, name: str) -> None:
+    """A folder in the place of a file, which even its owner cannot read."""
+    path = folder / name
+    path.unlink()
+    path.mkdir()
+    facts = {"num_bytes": path.stat().st_size, "sha256": "0" * 64}
+    if name != manifest.FILE_NAME:
+        folders.edited(folder, lambda fields: fields["files"].update({name: facts}))
+    refusal = _refusal(folder)
+    assert (refusal.key, refusal.value) == (name, "Is a directory")
+
+
 @pytest.mark.parametrize(
     ("change", "key", "value"),
     [
