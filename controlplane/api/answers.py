@@ -18,6 +18,7 @@ from controlplane.domain.flag import Applies
 from controlplane.domain.fleet import Mode
 from controlplane.domain.ledger import Origin, Standing
 from controlplane.domain.observation import RequestKind
+from controlplane.domain.policy import Subject
 from controlplane.domain.verdict import Verdict
 from controlplane.services.decisions import Result
 
@@ -184,7 +185,7 @@ class Policy(Answer):
     """A policy, without its document."""
 
     name: str
-    flag: str
+    flag: str | None  # none: it is for canaries of a stack
     summary: str
     digest: str
     created_at: datetime
@@ -209,14 +210,20 @@ class Draft(Answer):
 
 
 class Canary(Answer):
-    """A canary; `bake_s` are the seconds of the step that have counted so far."""
+    """A canary; `bake_s` are the seconds of the step that have counted so far.
+
+    One of a stack has no flag, variant and baseline; it has `old_stack` and the `variants` of both.
+    """
 
     id: str
     name: str
     fleet: str
-    flag: str
-    variant: str
-    baseline: str
+    subject: Subject
+    flag: str | None
+    variant: str | None
+    baseline: str | None
+    old_stack: str | None
+    variants: dict[str, str]
     hardware: str
     stack: str
     policy_digest: str

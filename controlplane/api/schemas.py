@@ -164,11 +164,12 @@ class PolicyDraft(Body):
 
 
 class CanaryStart(Because):
-    """POST /v1/canaries."""
+    """POST /v1/canaries: a flag and a variant of it, or a stack, which takes neither."""
 
     fleet: Name
-    flag: Name
-    variant: Name
+    flag: Name | None = None
+    variant: Name | None = None
+    stack: Name | None = None
     policy: Name
     hardware: Name | None = None
 

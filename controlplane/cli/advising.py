@@ -26,9 +26,8 @@ def answers(policy: Policy, served: Traffic | None) -> tuple[Answer, ...]:
     """What there is to know of `policy`, by the catalogue that comes with Steadyframe."""
     catalogue = flags.parse_catalogue(load_yaml((assets.policies() / "flags.yaml").read_text()))
     draw = random.Random(_SEED).random  # noqa: S311 - a rehearsal, not a secret
-    return advice.answers(
-        policy, flag=flags.require(catalogue, policy.flag), served=served, draw=draw
-    )
+    flag = flags.require(catalogue, policy.flag) if policy.flag is not None else None
+    return advice.answers(policy, flag=flag, served=served, draw=draw)
 
 
 def traffic_of(client: Client, fleet: str) -> Traffic:

@@ -9,14 +9,16 @@ import typer
 from controlplane.cli import acting, explaining, names, output, watching
 from controlplane.cli.acting import Change
 from controlplane.cli.client import Json
+from controlplane.cli.exits import CliError, Exit
 from controlplane.cli.fleets import FleetName
 from controlplane.cli.session import Session, action, query
-from controlplane.cli.workers import FlagName, VariantName
 
 # Four lines of what is left of 80 columns beside the names.
 MAX_REASON: Final = 70
 
-app = typer.Typer(help="Carry one variant of a flag from its first session to promotion or back.")
+app = typer.Typer(
+    help="Carry a variant of a flag, or a new stack, from its first session to promotion or back."
+)
 
 CanaryName = Annotated[
     str,
@@ -26,6 +28,23 @@ CanaryName = Annotated[
 ]
 PolicyName = Annotated[
     str, typer.Option("--policy", help="What it must show.", callback=names.named("--policy"))
+]
+OptionalFlag = Annotated[
+    str | None,
+    typer.Argument(metavar="FLAG", help="Name of the flag.", callback=names.named("FLAG")),
+]
+OptionalVariant = Annotated[
+    str | None,
+    typer.Argument(metavar="VARIANT", help="Value of the flag.", callback=names.named("VARIANT")),
+]
+StackDigest = Annotated[
+    str | None,
+    typer.Option(
+        "--stack",
+        metavar="DIGEST",
+        help="Compare this stack of the fleet with the one most workers have, instead of a flag.",
+        callback=names.named("--stack"),
+    ),
 ]
 Hardware = Annotated[
     str | None,
@@ -54,7 +73,13 @@ def list_canaries(
     output.write_table(
         ("canary", "fleet", "variant", "phase", "reason"),
         [
-            (each["name"], each["fleet"], each["variant"], each["phase"], _short(each["reason"]))
+            (
+                each["name"],
+                each["fleet"],
+                watching.candidate(each),
+                each["phase"],
+                _short(each["reason"]),
+            )
             for each in canaries
         ],
         empty="no canary yet: `steadyframe canary start --help`",
@@ -74,7 +99,7 @@ def show(session: Session, canary: CanaryName) -> None:
         {
             "phase": body["phase"],
             "reason": body["reason"],
-            "change": f"{body['flag']}: {body.get('baseline')} -> {body['variant']}",
+            "change": watching.change(body),
             "fleet": body["fleet"],
             "step": f"{body.get('step', 0) + 1} of {len(found.get('steps', [])) or '?'}",
             "since": output.time_of(body.get("phase_since")),
@@ -113,20 +138,25 @@ def watch(
 
 
 @action(app, "start")
-def start(
+def start(  # noqa: PLR0913 - one option each
     session: Session,
     fleet: FleetName,
-    flag: FlagName,
-    variant: VariantName,
+    flag: OptionalFlag = None,
+    variant: OptionalVariant = None,
     *,
     policy: PolicyName,
+    stack: StackDigest = None,
     hardware: Hardware = None,
 ) -> None:
-    """Begin a canary of VARIANT under a policy."""
-    body: dict[str, Json] = {"fleet": fleet, "flag": flag, "variant": variant, "policy": policy}
-    if hardware:
-        body["hardware"] = hardware
-    title = f"start a canary of {flag}={variant} in fleet {fleet} under policy {policy}"
+    """Begin a canary of VARIANT under a policy, or of a new stack under the same variants."""
+    told = {"flag": flag, "variant": variant, "stack": stack, "hardware": hardware}
+    given = {name: value for name, value in told.items() if value is not None}
+    if {"flag", "variant", "stack"} & set(given) not in ({"flag", "variant"}, {"stack"}):
+        message = "what is to be tried is FLAG and VARIANT, or --stack DIGEST alone"
+        raise CliError(message, exit_code=Exit.USAGE)
+    body: dict[str, Json] = {"fleet": fleet, "policy": policy, **given}
+    what = f"{flag}={variant}" if stack is None else f"stack {stack}"
+    title = f"start a canary of {what} in fleet {fleet} under policy {policy}"
     answer = acting.make(session, Change(title=title, path="/v1/canaries", body=body))
     if session.as_json:
         output.write_json(answer)

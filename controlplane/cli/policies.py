@@ -60,8 +60,8 @@ def list_policies(session: Session) -> None:
         output.write_json(policies)
         return
     output.write_table(
-        ("policy", "flag", "summary"),
-        [(each["name"], each.get("flag"), each.get("summary")) for each in policies],
+        ("policy", "for", "summary"),
+        [(each["name"], _subject(each), each.get("summary")) for each in policies],
         empty="no policy yet: `steadyframe policy add FILE --reason ...`",
     )
 
@@ -75,7 +75,7 @@ def show(session: Session, policy: PolicyName) -> None:
         return
     output.write_fields(
         f"policy {found['name']}",
-        {"flag": found["flag"], "summary": found["summary"], "digest": found["digest"]},
+        {"for": _subject(found), "summary": found["summary"], "digest": found["digest"]},
     )
     _write_description(found)
 
@@ -142,6 +142,11 @@ def _stated(
         slow_rate=slow_percent / 100,
         failure_rate=failure_percent / 100,
     )
+
+
+def _subject(policy: Mapping[str, Json]) -> str:
+    """What its canaries are about."""
+    return str(policy.get("flag") or "a stack")
 
 
 def _write_description(found: Mapping[str, Json]) -> None:

@@ -81,6 +81,20 @@ def lines(found: Mapping[str, Json]) -> list[str]:
     return [f"{canary['name']}: {where}: {canary['reason']}", *gates]
 
 
+def candidate(canary: Mapping[str, Json]) -> str:
+    """What is on trial: a variant, or a stack."""
+    return str(canary.get("variant") or f"stack {canary.get('stack')}")
+
+
+def change(canary: Mapping[str, Json]) -> str:
+    """What becomes what; of a stack, under which variants."""
+    if canary.get("flag"):
+        return f"{canary['flag']}: {canary.get('baseline')} -> {canary['variant']}"
+    variants = canary.get("variants") or {}
+    both = ", ".join(f"{flag}={variant}" for flag, variant in sorted(variants.items()))
+    return f"stack: {canary.get('old_stack')} -> {canary.get('stack')}, both with {both}"
+
+
 def picture(found: Mapping[str, Json]) -> "RenderableType":
     """The canary at a glance: phase, progress of the bake, gates, exposed workers."""
     from rich.console import Group
@@ -90,10 +104,7 @@ def picture(found: Mapping[str, Json]) -> "RenderableType":
     canary = _canary(found)
     head = Text.assemble(
         (output.cell(canary["name"]), "bold"),
-        output.cell(
-            f"  {canary['flag']}: {canary.get('baseline')} -> {canary['variant']}"
-            f"  fleet {canary['fleet']}"
-        ),
+        output.cell(f"  {change(canary)}  fleet {canary['fleet']}"),
         "\n",
         output.styled(str(canary["phase"])),
         f"  {_step(found)}\n{output.cell(canary['reason'])}\n",

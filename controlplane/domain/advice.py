@@ -45,13 +45,13 @@ class Answer:
 
 
 def answers(
-    policy: Policy, *, flag: Flag, served: Served | None = None, draw: Draw | None = None
+    policy: Policy, *, flag: Flag | None, served: Served | None = None, draw: Draw | None = None
 ) -> tuple[Answer, ...]:
     """Everything to know.
 
     Args:
         policy: as it was read.
-        flag: that it is for.
+        flag: that it is for; None: a stack.
         served: what the fleet serves; None: only what holds for any.
         draw: uniform numbers in [0, 1), for simulation; None: nothing is simulated.
     """
@@ -63,7 +63,7 @@ def answers(
     return tuple(found)
 
 
-def _always(policy: Policy, flag: Flag) -> Iterator[Answer]:
+def _always(policy: Policy, flag: Flag | None) -> Iterator[Answer]:
     num = sum(step.least_sessions for step in policy.steps)
     excluded = rates.least_rate_excluded(num, alpha=_ALPHA)
     yield _told(
@@ -79,7 +79,8 @@ def _always(policy: Policy, flag: Flag) -> Iterator[Answer]:
             " rolled back by it, however long it looks",
         )
     is_drawn = all(step.arm_share < 1 for step in policy.steps)
-    if gates.regression and not is_drawn and flag.applies is not Applies.RESTART:
+    can_draw = flag is not None and flag.applies is not Applies.RESTART
+    if gates.regression and not is_drawn and can_draw:
         yield _warning(
             "steps.arm_share",
             "where every session of a worker is the canary's, a worker that is bad in itself is"

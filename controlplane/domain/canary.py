@@ -1,16 +1,18 @@
 """The life of one canary, as a pure state machine.
 
-A canary carries one variant of a kernel flag from its first sessions to promotion or back. Nothing
-here reads a clock, a database or a cluster: callers pass `now` and keep the result.
+A canary carries one variant of a kernel flag, or a new stack with the variants that are promoted,
+from its first sessions to promotion or back. Nothing here reads a clock, a database or a
+cluster: callers pass `now` and keep the result.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
 from controlplane.domain.errors import ConflictError
+from controlplane.domain.policy import Subject
 
 
 class Phase(StrEnum):
@@ -106,16 +108,16 @@ class IllegalTransitionError(ConflictError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Canary:
-    """One variant on its way to every session."""
+    """One variant, or the promoted ones on a new stack, on the way to every session."""
 
     id: str
     name: str  # speakable: fused-allreduce-17
     fleet: str
-    flag: str
-    variant: str
-    baseline: str  # the variant that controls run
+    flag: str | None  # None, as the next two: its subject is a stack
+    variant: str | None
+    baseline: str | None  # the variant that controls run
     hardware: str
-    stack: str
+    stack: str  # of its exposed workers
     policy_digest: str
     salt: str
     phase: Phase
@@ -132,6 +134,48 @@ class Canary:
     # Each attempt before this one failed on the same hardware and stack: attempt k tests at
     # alpha / 2^(k - 1), so that all attempts together err no more often than twice alpha.
     attempt: int = 1
+    old_stack: str | None = None  # of the controls of a stack canary
+    # What both stacks run in a stack canary, fixed when it is asked for: flag -> variant.
+    variants: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def subject(self) -> Subject:
+        """What it is about."""
+        return Subject.STACK if self.flag is None else Subject.FLAG
+
+    @property
+    def control_stack(self) -> str:
+        """The stack of its controls."""
+        return self.old_stack or self.stack
+
+    @property
+    def tested(self) -> Mapping[str, str]:
+        """Flag -> variant that exposed workers run."""
+        if self.flag is None or self.variant is None:
+            return self.variants
+        return {self.flag: self.variant}
+
+    @property
+    def compared(self) -> Mapping[str, str]:
+        """Flag -> variant that controls run."""
+        if self.flag is None or self.baseline is None:
+            return self.variants
+        return {self.flag: self.baseline}
+
+    @property
+    def candidate(self) -> str:
+        """What is on trial, in words: a variant, or a stack."""
+        return self.variant or f"stack {self.stack}"
+
+    @property
+    def left_behind(self) -> str:
+        """What its workers leave at a rollback, in words: on a new stack they stay."""
+        return self.variant or f"the variants on trial on stack {self.stack}"
+
+    @property
+    def way_back(self) -> str:
+        """What its workers go back to at a rollback, in words."""
+        return self.baseline or "the fallback"
 
 
 def apply(canary: Canary, event: Event, *, now: datetime, reason: str) -> Canary:
@@ -169,7 +213,17 @@ def check_invariants(canary: Canary) -> None:
     )
     assert canary.num_lease_lapses <= MAX_LEASE_LAPSES, f"{canary.name} outlived its lapses"
     assert canary.attempt >= 1, f"attempt {canary.attempt} of canary {canary.name}"
-    assert canary.variant != canary.baseline, f"{canary.name} compares a variant with itself"
+    if canary.subject is Subject.FLAG:
+        assert canary.variant, f"{canary.name} tests no variant"
+        assert canary.baseline, f"{canary.name} compares with no variant"
+        assert canary.variant != canary.baseline, f"{canary.name} compares a variant with itself"
+        assert canary.old_stack is None, f"{canary.name} compares stacks, too"
+        assert not canary.variants, f"{canary.name} tests more than one flag"
+    else:
+        assert canary.variant is canary.baseline is None, f"{canary.name} compares variants, too"
+        assert canary.old_stack, f"{canary.name} compares a stack with none"
+        assert canary.old_stack != canary.stack, f"{canary.name} compares a stack with itself"
+        assert canary.variants, f"{canary.name} runs no variant"
 
 
 def _enter_step(canary: Canary, step: int, *, now: datetime) -> Canary:

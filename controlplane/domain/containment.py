@@ -5,7 +5,7 @@ memory than it did for the baseline. A worker that never answers is neither unti
 lapsed, and is quarantined if it stays silent.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -46,6 +46,7 @@ def advanced(
     *,
     workers: Iterable[Worker],
     canary: Canary,
+    variants: Mapping[str, str],
     within: timedelta,
     now: datetime,
 ) -> tuple[Exposure, ...]:
@@ -55,32 +56,48 @@ def advanced(
         exposures: of the canary.
         workers: as last observed; one that is not among them has not been heard of.
         canary: in a phase of rolling back, since when its workers are wanted off the variant.
+        variants: flag -> variant that every one of them has to leave.
         within: time from the start of the phase after which a worker that is not verified is
             quarantined; the time to contain and the time to verify are bounded one after the other.
         now: of this observation.
     """
     by_id = {worker.id: worker for worker in workers}
     return tuple(
-        _advance(exposure, by_id.get(exposure.worker_id), canary=canary, within=within, now=now)
+        _advance(
+            exposure,
+            by_id.get(exposure.worker_id),
+            canary=canary,
+            variants=variants,
+            within=within,
+            now=now,
+        )
         for exposure in exposures
     )
 
 
 def _advance(
-    exposure: Exposure, worker: Worker | None, *, canary: Canary, within: timedelta, now: datetime
+    exposure: Exposure,
+    worker: Worker | None,
+    *,
+    canary: Canary,
+    variants: Mapping[str, str],
+    within: timedelta,
+    now: datetime,
 ) -> Exposure:
-    if exposure.contained_at is None and _is_contained(worker, canary, now=now):
+    if exposure.contained_at is None and _is_contained(worker, canary, variants, now=now):
         exposure = replace(exposure, contained_at=now)
     may_verify = exposure.contained_at is not None and exposure.verified_at is None
-    if may_verify and worker is not None and _is_verified(exposure, worker, canary):
+    if may_verify and worker is not None and _is_verified(exposure, worker, variants):
         return replace(exposure, verified_at=now)
     if not exposure.is_settled and now - canary.phase_since > within:
         return replace(exposure, quarantined_at=now)
     return exposure
 
 
-def _is_contained(worker: Worker | None, canary: Canary, *, now: datetime) -> bool:
-    if worker is not None and _is_back(worker, canary):
+def _is_contained(
+    worker: Worker | None, canary: Canary, variants: Mapping[str, str], *, now: datetime
+) -> bool:
+    if worker is not None and _is_back(worker, variants):
         return True
     if worker is not None and worker.is_cordoned and worker.num_open_sessions == 0:
         return True
@@ -88,28 +105,29 @@ def _is_contained(worker: Worker | None, canary: Canary, *, now: datetime) -> bo
     return canary.lease_until is not None and now > canary.lease_until + LEASE_MARGIN
 
 
-def _is_back(worker: Worker, canary: Canary) -> bool:
-    """Whether all ranks report the wanted state, and neither has the variant.
+def _is_back(worker: Worker, variants: Mapping[str, str]) -> bool:
+    """Whether all ranks report the wanted state, and neither has any of the variants.
 
     A life that began after the exposure is no exception: it may have been told the variant, too.
     """
-    return (
-        worker.effective_generation >= worker.desired_generation > 0
-        and worker.effective_flags.get(canary.flag, canary.variant) != canary.variant
-        and worker.desired_flags.get(canary.flag) != canary.variant
+    return worker.effective_generation >= worker.desired_generation > 0 and all(
+        worker.effective_flags.get(flag, variant) != variant
+        and worker.desired_flags.get(flag) != variant
+        for flag, variant in variants.items()
     )
 
 
-def _is_verified(exposure: Exposure, worker: Worker, canary: Canary) -> bool:
-    if not _is_back(worker, canary):
+def _is_verified(exposure: Exposure, worker: Worker, variants: Mapping[str, str]) -> bool:
+    if not _is_back(worker, variants):
         return False
     if worker.incarnation != exposure.incarnation and _is_replaced(exposure, worker):
         return True
     is_measured = worker.flag_bytes_at is not None and worker.flag_bytes_at > exposure.exposed_at
     # Bytes that nobody accounts for are not zero. And the baseline may be a fast path with buffers
     # of its own, so zero would ask too much.
-    num_bytes = worker.flag_bytes.get(canary.flag)
-    return is_measured and num_bytes is not None and num_bytes <= exposure.flag_bytes_before
+    kept = [worker.flag_bytes[flag] for flag in variants if flag in worker.flag_bytes]
+    is_accounted = len(kept) == len(variants)
+    return is_measured and is_accounted and sum(kept) <= exposure.flag_bytes_before
 
 
 def _is_replaced(exposure: Exposure, worker: Worker) -> bool:

@@ -4,7 +4,7 @@ Observed facts come in as values; the answer carries a reason for each flag, sin
 question at 3 a.m. is why a worker runs what it runs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -42,6 +42,7 @@ class Trial:
     """What preflight asks of a worker without viewers."""
 
     id: str
+    flag: str
     lengths: tuple[int, ...]
     seed: int
     retained_at_most: int  # bytes, for each length
@@ -54,8 +55,7 @@ class Assignment:
     canary: str  # id
     name: str
     salt: str
-    flag: str
-    variant: str
+    variants: Mapping[str, str]  # on trial there: flag -> variant
     arm_share: float
     traffic: str
     trial: Trial | None = None  # of preflight: no session takes part, no viewer meets the variant
@@ -106,9 +106,9 @@ def resolve(
         return Resolution(choices=tuple(_left_alone(worker, catalogue)), experiment=None)
     choices = would_resolve(worker, catalogue=catalogue, layers=layers, now=now)
     assigned = layers.assignment
-    if assigned is None or not any(
-        choice.flag == assigned.flag and choice.layer is Layer.CANARY for choice in choices
-    ):
+    heard = {choice.flag for choice in choices if choice.layer is Layer.CANARY}
+    # The variants of a stack are tried together, or not at all.
+    if assigned is None or not assigned.variants or not heard.issuperset(assigned.variants):
         return Resolution(choices=choices, experiment=None)
     return Resolution(choices=choices, experiment=assigned)
 
@@ -164,16 +164,17 @@ def _promoted(worker: Worker, flag: Flag, *, layers: Layers) -> Choice | None:
 
 def _assigned(worker: Worker, flag: Flag, *, layers: Layers) -> Choice | None:
     assigned = layers.assignment
-    if assigned is None or assigned.flag != flag.name:
+    if assigned is None or flag.name not in assigned.variants:
         return None
+    variant = assigned.variants[flag.name]
     # Outside its arm the worker runs what its controls run; the experiment carries the variant.
     beneath = _promoted(worker, flag, layers=layers)
     base = beneath.variant if beneath else flag.fallback_on(worker.hardware)
     if assigned.trial is not None:
-        reason = f"canary {assigned.name} is in preflight: {assigned.variant} without viewers"
+        reason = f"canary {assigned.name} is in preflight: {variant} without viewers"
         return _choice(flag, base, Layer.CANARY, reason)
     reason = (
-        f"canary {assigned.name} gives {assigned.variant} to {assigned.arm_share:.0%} of sessions;"
+        f"canary {assigned.name} gives {variant} to {assigned.arm_share:.0%} of sessions;"
         " any other runs this"
     )
     return _choice(flag, base, Layer.CANARY, reason)

@@ -131,7 +131,7 @@ def deciding(transitions: Iterator[Decided]) -> Decided | None:
 
 def _answer(subject: Subject) -> str:
     canary = subject.canary
-    name, variant = canary.name, canary.variant
+    name, variant = canary.name, canary.left_behind
     num = len(subject.exposures)
     num_out = sum(one.is_out for one in subject.exposures)
     num_verified = sum(one.verified_at is not None for one in subject.exposures)
@@ -140,24 +140,30 @@ def _answer(subject: Subject) -> str:
     workers = f"{num} worker" + "s" * (num != 1)
     verified = f"{num_verified} of {workers}"
     share = share_text(step.arm_share)
-    back = f"{name} goes back to {canary.baseline}"
+    back = f"{name} goes back to {canary.way_back}"
     answers = {
         Phase.PENDING: f"{name} has not begun: no worker has run {variant} for it",
         Phase.PREFLIGHT: f"{name} is in preflight: {variant} is tried where no viewer meets it",
         Phase.PROGRESSING: f"{name} is in {place}: {share} of the sessions on {workers} draw"
         f" {variant}",
         Phase.BAKING: f"{name} bakes, in {place}: it is promoted if every gate still passes then",
-        Phase.HELD: f"{name} is held: its workers go back to {canary.baseline}, and a person"
+        Phase.HELD: f"{name} is held: its workers go back to {canary.way_back}, and a person"
         " decides",
-        Phase.PROMOTED: f"{name} is over: {variant} was promoted in place of {canary.baseline}",
+        Phase.PROMOTED: f"{name} is over: {_promoted(canary)}",
         Phase.ROLLING_BACK: f"{back}: {num_out} of {workers} off {variant}",
         Phase.CONTAINED: f"{back}: no viewer meets {variant} any more, and it is verified to be"
         f" gone from {verified}",
-        Phase.ROLLED_BACK: f"{name} is over: rolled back to {canary.baseline}, verified on"
+        Phase.ROLLED_BACK: f"{name} is over: rolled back to {canary.way_back}, verified on"
         f" {verified}",
         Phase.CANCELLED: f"{name} is over: cancelled before any worker ran {variant} for it",
     }
     return answers[canary.phase]
+
+
+def _promoted(canary: Canary) -> str:
+    if canary.old_stack is not None:
+        return f"stack {canary.stack} is qualified for what {canary.old_stack} runs"
+    return f"{canary.variant} was promoted in place of {canary.way_back}"
 
 
 def _decided_words(decided: Decided | None) -> str | None:
@@ -236,12 +242,14 @@ def _needs(subject: Subject) -> Iterator[str]:
             yield from _not_passing(subject)
         case Phase.ROLLING_BACK:
             left = [one.worker for one in subject.exposures if not one.is_out]
-            yield f"to see {', '.join(left) or 'its workers'} off {canary.variant} on every rank"
+            off = ", ".join(left) or "its workers"
+            yield f"to see {off} off {canary.left_behind} on every rank"
         case Phase.CONTAINED:
             left = [one.worker for one in subject.exposures if not one.is_settled]
-            yield f"to see that nothing of {canary.variant} is left on {', '.join(left) or 'any'}"
+            off = ", ".join(left) or "any"
+            yield f"to see that nothing of {canary.left_behind} is left on {off}"
         case Phase.ROLLED_BACK if subject.decided and subject.decided.event in _BY_GATE:
-            yield f"nothing; to try {canary.variant} there again takes an admin"
+            yield f"nothing; to try {canary.left_behind} there again takes an admin"
         case Phase.PROMOTED | Phase.CANCELLED | Phase.ROLLED_BACK:
             yield "nothing: it is over"
 

@@ -97,26 +97,37 @@ class Worker:
 
 # A worker that has not been heard of for this long takes no part in a new canary.
 REACHABLE_WITHIN = timedelta(seconds=30)
+# Workers on the old stack that a new one is compared with.
+LEAST_CONTROLS = 2
 
 
-def is_eligible(worker: Worker, *, flag: str, variant: str, now: datetime) -> bool:
-    """Whether `worker` may be exposed to `variant`, or serve as a control of it.
+def is_eligible(worker: Worker, *, variants: Mapping[str, str], now: datetime) -> bool:
+    """Whether `worker` may be exposed to `variants`, or serve as a control of them.
 
     It must run what it is wanted to: a worker between two states is compared with nothing.
     """
     return (
-        variant in worker.capabilities.get(flag, ())
+        all(variant in worker.capabilities.get(flag, ()) for flag, variant in variants.items())
         and worker.is_reachable(now=now, within=REACHABLE_WITHIN)
         and worker.trip is None
         and worker.effective_generation >= worker.desired_generation
-        and worker.effective_flags.get(flag) == worker.desired_flags.get(flag)
+        and all(worker.effective_flags.get(f) == worker.desired_flags.get(f) for f in variants)
         and not (worker.is_cordoned or worker.is_quarantined or worker.is_break_glass)
-        and not any(pin.flag == flag and pin.expires_at > now for pin in worker.pins)
+        and not any(pin.flag in variants and pin.expires_at > now for pin in worker.pins)
     )
 
 
+def runs(worker: Worker, variants: Mapping[str, str]) -> bool:
+    """Whether `worker` is reported to run each of `variants`."""
+    return all(worker.effective_flags.get(flag) == variant for flag, variant in variants.items())
+
+
 def chosen_workers(
-    eligible: Iterable[Worker], *, exposed: Iterable[str], wanted: Workers
+    eligible: Iterable[Worker],
+    *,
+    exposed: Iterable[str],
+    wanted: Workers,
+    num_controls: int | None = None,
 ) -> tuple[str, ...]:
     """Names of the workers a step exposes: those exposed before stay, then by name.
 
@@ -125,9 +136,13 @@ def chosen_workers(
         exposed: names of those that run the variant already; they count even if they are no longer
             eligible, since they are exposed all the same.
         wanted: by the step.
+        num_controls: workers that are compared with, where those are of another stratum; None: what
+            is not exposed is the control.
     """
     before = sorted(set(exposed))
     pool = sorted({worker.name for worker in eligible} | set(before))
     num_wanted = wanted.of(len(pool))
+    if num_controls is not None:
+        num_wanted = wanted.beside(len(pool), num_controls=num_controls)
     fresh = [name for name in pool if name not in before]
     return tuple(before + fresh[: max(0, num_wanted - len(before))])

@@ -1,16 +1,18 @@
 """What a plan may look at and what it answers: frozen values; the reconciler reads and records."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from controlplane.domain import flag as flags
 from controlplane.domain.blocks import Block, Design
 from controlplane.domain.canary import Canary, Event
 from controlplane.domain.containment import Exposure
 from controlplane.domain.evidence import Evidence
 from controlplane.domain.flag import Flag
 from controlplane.domain.fleet import Fleet, Worker
-from controlplane.domain.policy import Policy, Step
+from controlplane.domain.policy import Policy, Step, Subject
 from controlplane.domain.verdict import Case, Judgement
 
 
@@ -55,7 +57,7 @@ class Observation:
 
     canary: Canary
     policy: Policy
-    flag: Flag
+    catalogue: tuple[Flag, ...]
     fleet: Fleet
     workers: tuple[Worker, ...]  # of the canary's fleet, hardware and stack
     exposures: tuple[Exposure, ...]
@@ -77,7 +79,7 @@ class Observation:
         return Case(
             policy=self.policy,
             step=self.step,
-            variant=self.canary.variant,
+            variant=self.canary.candidate,
             exposed=frozenset(exposure.worker for exposure in self.exposures),
             exposed_since=min((e.exposed_at for e in self.exposures), default=None),
             step_since=self.canary.step_since,
@@ -99,6 +101,23 @@ class Observation:
             exposed_since={e.worker: e.exposed_at for e in reversed(self.exposures)},
             is_by_worker=all(step.arm_share >= 1 for step in self.policy.steps),
             share_changed_at=self.canary.step_since if len(shares) > 1 else None,
+        )
+
+    @property
+    def unproven(self) -> Mapping[str, str]:
+        """Flag -> variant that exposed workers run, and leave at a rollback."""
+        canary = self.canary
+        if canary.subject is Subject.FLAG:
+            return canary.tested
+        fallback = flags.fallback_flags(self.catalogue, canary.hardware)
+        return {f: variant for f, variant in canary.variants.items() if fallback.get(f) != variant}
+
+    @property
+    def is_canary_only(self) -> bool:
+        """Whether what is on trial exists to be caught, and may not be promoted."""
+        return any(
+            flags.require(self.catalogue, flag).variant(variant).is_canary_only
+            for flag, variant in self.canary.tested.items()
         )
 
     def asked(self, kind: RequestKind) -> Request | None:

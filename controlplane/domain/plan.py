@@ -12,7 +12,14 @@ from typing import Final
 from controlplane.domain import bake, blocks, containment, fleet, judge, preflight
 from controlplane.domain import canary as lifecycle
 from controlplane.domain.blocks import Block
-from controlplane.domain.canary import MAX_LEASE_LAPSES, RUNNING, TERMINAL, Canary, Event, Phase
+from controlplane.domain.canary import (
+    MAX_LEASE_LAPSES,
+    RUNNING,
+    TERMINAL,
+    Canary,
+    Event,
+    Phase,
+)
 from controlplane.domain.containment import Exposure
 from controlplane.domain.document import duration_text
 from controlplane.domain.fleet import Mode, Worker
@@ -24,7 +31,7 @@ from controlplane.domain.observation import (
     RequestAnswer,
     RequestKind,
 )
-from controlplane.domain.policy import Preflight
+from controlplane.domain.policy import Preflight, Subject
 from controlplane.domain.policy import Workers as Wanted
 from controlplane.domain.verdict import Judgement, Verdict
 
@@ -78,10 +85,17 @@ def _pending(seen: Observation, *, now: datetime) -> _News | None:
         )
     if now - seen.canary.created_at > seen.policy.limits.start_by:
         return _News(event=Event.START_EXPIRED, reason="its turn did not come in time")
-    has_workers = len(_eligible(seen, now=now)) > 1  # one to expose, one to compare with
-    if not (seen.is_next and seen.fleet.mode is Mode.ENFORCE and has_workers):
+    if not (seen.is_next and seen.fleet.mode is Mode.ENFORCE and _has_workers(seen, now=now)):
         return None
     return _News(event=Event.STARTED, reason="its turn, with workers to expose and to compare with")
+
+
+def _has_workers(seen: Observation, *, now: datetime) -> bool:
+    """Whether there are workers to expose, and to compare with."""
+    eligible = _eligible(seen, now=now)
+    if seen.canary.subject is Subject.STACK:
+        return bool(eligible) and len(_on_old_stack(seen, now=now)) >= fleet.LEAST_CONTROLS
+    return len(eligible) > 1
 
 
 def _preflight(seen: Observation, *, now: datetime) -> Plan:
@@ -124,6 +138,7 @@ def _rolling_back(seen: Observation, *, now: datetime) -> Plan:
         seen.exposures,
         workers=seen.workers,
         canary=seen.canary,
+        variants=seen.unproven,
         within=seen.policy.limits.contain_within,
         now=now,
     )
@@ -132,7 +147,7 @@ def _rolling_back(seen: Observation, *, now: datetime) -> Plan:
         if all(exposure.is_out for exposure in exposures):
             # Why it was sent back stays in front: it is what whoever looks wants to know.
             count = len(exposures)
-            off = f"{count} off {seen.canary.variant}" if count else "no worker ran it"
+            off = f"{count} off {seen.canary.left_behind}" if count else "no worker ran it"
             reason = f"{seen.canary.reason}; contained: {off}"
             news = _News(event=Event.CONTAINMENT_SEEN, reason=reason)
     elif all(exposure.is_settled for exposure in exposures):
@@ -262,7 +277,7 @@ def _advance(seen: Observation, judgement: Judgement) -> _News | None:
         return None
     canary, step = seen.canary, seen.step
     asked = seen.asked(RequestKind.PROMOTE)
-    if asked and not seen.flag.variant(canary.variant).is_canary_only:
+    if asked and not seen.is_canary_only:
         return _News(event=Event.PROMOTE_REQUESTED, reason=asked.reason, request=asked)
     if canary.phase is Phase.PROGRESSING and canary.step == len(seen.policy.steps) - 1:
         reason = f"every gate of {step.name} passes; it bakes for {step.bake.total_seconds():g} s"
@@ -275,8 +290,8 @@ def _advance(seen: Observation, judgement: Judgement) -> _News | None:
 
 
 def _baked_out(seen: Observation) -> _News:
-    if seen.flag.variant(seen.canary.variant).is_canary_only:
-        reason = f"{seen.canary.variant} passes, but may not be promoted: it is for canaries only"
+    if seen.is_canary_only:
+        reason = f"{seen.canary.candidate} passes, but may not be promoted: it is for canaries only"
         return _News(event=Event.INCONCLUSIVE, reason=reason)
     reason = f"every gate passes after {seen.canary.bake.total_seconds():.0f} s of bake"
     return _News(event=Event.BAKE_PASSED, reason=reason)
@@ -310,6 +325,7 @@ def _to_expose(seen: Observation, after: Canary, *, now: datetime) -> tuple[str,
         _eligible(seen, now=now),
         exposed=(exposure.worker for exposure in seen.exposures),
         wanted=_PROBED if is_preflight else seen.policy.steps[after.step].workers,
+        num_controls=len(_on_old_stack(seen, now=now)) if after.subject is Subject.STACK else None,
     )
 
 
@@ -318,7 +334,21 @@ def _eligible(seen: Observation, *, now: datetime) -> tuple[Worker, ...]:
         worker
         for worker in seen.workers
         if worker.stratum == (seen.canary.hardware, seen.canary.stack)
-        and fleet.is_eligible(worker, flag=seen.canary.flag, variant=seen.canary.variant, now=now)
+        and fleet.is_eligible(worker, variants=seen.canary.tested, now=now)
+    )
+
+
+def _on_old_stack(seen: Observation, *, now: datetime) -> tuple[Worker, ...]:
+    """Workers that a new stack is compared with: they run its variants on the old one."""
+    canary = seen.canary
+    exposed = {exposure.worker_id for exposure in seen.exposures}
+    return tuple(
+        worker
+        for worker in seen.workers
+        if worker.stratum == (canary.hardware, canary.old_stack)
+        and worker.id not in exposed
+        and fleet.runs(worker, canary.variants)
+        and fleet.is_eligible(worker, variants=canary.variants, now=now)
     )
 
 
@@ -339,7 +369,7 @@ def _with_answers(planned: Plan, seen: Observation, done: Request | None) -> Pla
 def _refusal(request: Request, after: Canary, seen: Observation) -> str | None:
     """Why a request that was not carried out is refused; every request is answered in one tick."""
     if request.kind is RequestKind.PROMOTE and after.phase in RUNNING:
-        if seen.flag.variant(after.variant).is_canary_only:
-            return f"{after.variant} may not be promoted: it is for canaries only"
+        if seen.is_canary_only:
+            return f"{after.candidate} may not be promoted: it is for canaries only"
         return "a gate does not pass yet: only a canary whose every gate passes can be promoted"
     return f"{request.kind} cannot happen to a canary that is {after.phase}: {after.reason}"

@@ -12,6 +12,13 @@ from controlplane.contract.vocabulary import FLOOR_FPS
 from controlplane.domain.comparison import Weights
 
 
+class Subject(StrEnum):
+    """What a canary is about."""
+
+    FLAG = "flag"  # one variant against the present one, on one stack
+    STACK = "stack"  # the same variants on a new stack against an old one
+
+
 class Traffic(StrEnum):
     """Whose sessions a step judges."""
 
@@ -39,6 +46,11 @@ class Workers:
         """Workers to expose: at least one, and never more than half of the stratum."""
         wanted = self.number if self.number is not None else self._rounded_up(num_in_stratum)
         return max(1, min(wanted, num_in_stratum // 2)) if num_in_stratum > 1 else 0
+
+    def beside(self, num_new: int, *, num_controls: int) -> int:
+        """Workers of a new stack to expose: never more than are on the old one beside them."""
+        wanted = self.number if self.number is not None else self._rounded_up(num_new)
+        return min(wanted, num_new, num_controls)
 
     def _rounded_up(self, num_in_stratum: int) -> int:
         assert self.share is not None, "either number or share"
@@ -233,7 +245,7 @@ class Policy:
 
     name: str
     summary: str
-    flag: str
+    flag: str | None  # None: for canaries of a stack
     steps: tuple[Step, ...]
     gates: Gates
     hard_stops: frozenset[HardStop]

@@ -21,13 +21,17 @@ from controlplane.domain.policy import (
     Policy,
     Preflight,
     Step,
+    Subject,
     Traffic,
     Workers,
 )
 
 FORM_VERSION: Final = 1
 POLICY_KEYS: Final = frozenset(
-    {"policy", "name", "summary", "flag", "preflight", "steps", "gates", "hard_stops", "limits"}
+    {
+        *("policy", "name", "summary", "subject", "flag", "preflight", "steps", "gates"),
+        *("hard_stops", "limits"),
+    }
 )
 PREFLIGHT_KEYS: Final = frozenset({"lengths", "retained_at_most", "rollback_within", "within"})
 LENGTHS_KEYS: Final = frozenset({"from", "to", "number"})
@@ -51,18 +55,17 @@ def parse(document: object, *, catalogue: Sequence[Flag]) -> Policy:
     """
     root = table(document, path="", allowed=POLICY_KEYS)
     root.whole("policy", least=FORM_VERSION, most=FORM_VERSION)
-    flag_name = root.word("flag", [flag.name for flag in catalogue])
-    flag = next(flag for flag in catalogue if flag.name == flag_name)
+    flag = _flag(root, catalogue)
     gates = gate_document.read(root)
     policy = Policy(
         name=root.name("name"),
         summary=root.text("summary"),
-        flag=flag.name,
+        flag=flag.name if flag else None,
         steps=_steps(root, flag=flag, has_margins=gates.non_inferiority is not None),
         gates=gates,
         hard_stops=_hard_stops(root),
         limits=_limits(root),
-        preflight=_preflight(root),
+        preflight=_preflight(root, flag=flag),
         document="",
         digest="",
     )
@@ -80,7 +83,7 @@ def describe(policy: Policy) -> list[str]:
         f"{duration_text(limits.lease)}; quarantine after {duration_text(limits.contain_within)}"
     )
     return [
-        f"policy {policy.name} ({policy.digest[:12]}) for flag {policy.flag}: {policy.summary}",
+        f"policy {policy.name} ({policy.digest[:12]}) for {_subject(policy)}: {policy.summary}",
         *(_step_text(step, number=number) for number, step in enumerate(policy.steps, start=1)),
         *(f"gate {gate}: {words}" for gate, words in gate_document.words(policy.gates).items()),
         f"preflight: {_preflight_text(policy.preflight)}",
@@ -88,6 +91,12 @@ def describe(policy: Policy) -> list[str]:
         *([f"does not roll back at the first: {one_of(mild)}"] if mild else []),
         bounds,
     ]
+
+
+def _subject(policy: Policy) -> str:
+    if policy.flag is not None:
+        return f"flag {policy.flag}"
+    return "a new stack, compared with the old one under the same variants"
 
 
 def _preflight_text(preflight: Preflight | None) -> str:
@@ -120,7 +129,8 @@ def _canonical_document(policy: Policy) -> dict[str, object]:
         "policy": FORM_VERSION,
         "name": policy.name,
         "summary": policy.summary,
-        "flag": policy.flag,
+        # Only where it is not what every policy was for before: the digests of those stay.
+        **({"subject": Subject.STACK.value} if policy.flag is None else {"flag": policy.flag}),
         **({"preflight": _preflight_document(policy.preflight)} if policy.preflight else {}),
         "steps": [_step_document(step) for step in policy.steps],
         "gates": gate_document.written(policy.gates),
@@ -159,15 +169,27 @@ def _step_document(step: Step) -> dict[str, object]:
     }
 
 
-def _steps(root: Table, *, flag: Flag, has_margins: bool) -> tuple[Step, ...]:
+def _flag(root: Table, catalogue: Sequence[Flag]) -> Flag | None:
+    """The flag that the policy is for; None: it is for a stack."""
+    if root.word("subject", list(Subject), default=Subject.FLAG) == Subject.STACK:
+        if "flag" in root:
+            sentence = "no flag: with subject stack every flag runs the same in both"
+            raise root.refusal("flag", allowed=sentence)
+        return None
+    name = root.word("flag", [flag.name for flag in catalogue])
+    return next(flag for flag in catalogue if flag.name == name)
+
+
+def _steps(root: Table, *, flag: Flag | None, has_margins: bool) -> tuple[Step, ...]:
     steps: list[Step] = []
     for path, item in root.items("steps", most=_MAX_STEPS):
         fields = table(item, path=path, allowed=STEP_KEYS)
         step = replace(_step(fields), margin=_margin(fields, steps, is_asked=has_margins))
         if step.name in [earlier.name for earlier in steps]:
             raise fields.refusal("name", allowed="a name that no earlier step has")
-        if flag.applies is Applies.RESTART and step.arm_share != 1:
-            sentence = f"100%: {flag.name} changes at a restart, so a whole worker is one arm"
+        if step.arm_share != 1 and (flag is None or flag.applies is Applies.RESTART):
+            why = f"{flag.name} changes at a restart" if flag else "a worker runs on one stack"
+            sentence = f"100%: {why}, so a whole worker is one arm"
             raise fields.refusal("arm_share", allowed=sentence)
         steps.append(step)
     return tuple(steps)
@@ -208,9 +230,11 @@ def _workers(fields: Table) -> Workers:
     raise fields.refusal("workers", allowed=sentence)
 
 
-def _preflight(root: Table) -> Preflight | None:
+def _preflight(root: Table, *, flag: Flag | None) -> Preflight | None:
     if "preflight" not in root:
         return None
+    if flag is None:
+        raise root.refusal("preflight", allowed="no preflight: a stack canary has none")
     fields = root.table("preflight", allowed=PREFLIGHT_KEYS)
     lengths = fields.table("lengths", allowed=LENGTHS_KEYS)
     least, most = absolute_forms.domain(lengths)

@@ -128,14 +128,16 @@ def _expose(conn: Connection, seen: Observation, planned: Plan, *, now: datetime
             canary_id=seen.canary.id,
             worker_id=worker.id,
             incarnation=worker.incarnation,
-            flag_bytes=worker.flag_bytes.get(seen.canary.flag, 0),
+            flag_bytes=sum(worker.flag_bytes.get(flag, 0) for flag in seen.unproven),
             now=now,
         )
 
 
 def _promote(conn: Connection, planned: Plan, *, now: datetime) -> None:
-    if ledger.qualify(conn, planned.canary, actor=planned.actor, now=now):
-        canary: Canary = planned.canary
+    canary: Canary = planned.canary
+    is_proven = ledger.qualify(conn, canary, actor=planned.actor, now=now)
+    # A stack is proven for what is promoted already.
+    if is_proven and canary.flag is not None and canary.variant is not None:
         fleet = fleet_store.get(conn, canary.fleet)
         promoted = {**fleet.promoted, canary.flag: canary.variant}
         fleet_store.save(conn, replace(fleet, promoted=promoted))
@@ -143,7 +145,7 @@ def _promote(conn: Connection, planned: Plan, *, now: datetime) -> None:
 
 def _settle(conn: Connection, seen: Observation, planned: Plan, *, now: datetime) -> None:
     """Disqualify what failed, and close the breakers that it opened: it is verified to be gone."""
-    ledger.disqualify(conn, planned.canary, now=now)
+    ledger.disqualify(conn, planned.canary, variants=seen.unproven, now=now)
     verified = {e.worker_id for e in planned.exposures if e.verified_at is not None}
     reason = f"{seen.canary.name} is rolled back and verified"
     for worker in seen.workers:

@@ -213,11 +213,11 @@ def _revoked(conn: Connection, record: Record) -> tuple[str, ...]:
     records = qualification_store.of_subject(conn, record.subject)
     left = ledger.current(records, fleet=record.fleet) if record.fleet else None
     subject = record.subject
-    stratum = (subject.flag, subject.variant, subject.hardware, subject.stack)
     comparing = [
         one.name
         for one in canary_store.live(conn)
-        if (one.flag, one.baseline, one.hardware, one.stack) == stratum
+        if one.compared.get(subject.flag) == subject.variant
+        and (one.hardware, one.control_stack) == (subject.hardware, subject.stack)
         and record.fleet in (None, one.fleet)
     ]
     still = f", but record {left.number} still says so for every fleet" if left else ""

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from controlplane.domain import canary as canary_domain
 from controlplane.domain import judge
 from controlplane.domain.canary import Canary, Phase
-from controlplane.domain.errors import ConflictError
+from controlplane.domain.errors import ConflictError, InvalidValueError
 from controlplane.domain.ledger import DisqualifiedError
 from controlplane.domain.observation import RequestKind
-from controlplane.services import inputs, observations, policies, starting
+from controlplane.services import inputs, observations, policies, starting, starting_stack
 from controlplane.services.change import Act, Change
 from controlplane.services.starting import Start
 from controlplane.store import audit as audit_store
@@ -23,12 +23,13 @@ from controlplane.store.transaction import Connection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A canary that is asked for."""
+    """A canary that is asked for: of a variant of a flag, or of a stack."""
 
     fleet: str
-    flag: str
-    variant: str
     policy: str
+    flag: str | None = None
+    variant: str | None = None
+    stack: str | None = None  # digest of the new one; then there is no flag
     hardware: str | None = None
     may_repeat: bool = False  # even where the variant is disqualified: for admins
 
@@ -42,21 +43,13 @@ def start(conn: Connection, wanted: Wanted, *, act: Act) -> Change:
         ConflictError: the fleet is not in a state to run it; says what to do.
         DisqualifiedError: the variant failed there, and who asks may not repeat it.
     """
-    found = starting.checked(
-        conn,
-        fleet=wanted.fleet,
-        flag=wanted.flag,
-        variant=wanted.variant,
-        hardware=wanted.hardware,
-        now=act.now,
-    )
+    found = _found(conn, wanted, now=act.now)
     if found.barred_by and not wanted.may_repeat:
         raise DisqualifiedError(found.barred_by)
     policy = starting.policy_for(conn, wanted.policy, flag=found.flag)
-    number = canary_store.next_number(conn, flag=found.flag.name)
     canary = _pending(
         found,
-        name=f"{found.flag.name.replace('_', '-')}-{number}",
+        name=canary_store.next_name(conn, subject=found.flag.name if found.flag else "stack"),
         policy_digest=policy.digest,
         act=act,
     )
@@ -66,6 +59,27 @@ def start(conn: Connection, wanted: Wanted, *, act: Act) -> Change:
     return Change(
         subject={**summary(canary), "ahead": found.ahead},
         effects=starting.effects(found, policy, canary.name),
+    )
+
+
+def _found(conn: Connection, wanted: Wanted, *, now: datetime) -> Start:
+    if wanted.stack is not None:
+        if wanted.flag is not None or wanted.variant is not None:
+            allowed = "no flag and no variant beside a stack: it runs what is promoted"
+            raise InvalidValueError("flag", wanted.flag or wanted.variant, allowed=allowed)
+        return starting_stack.checked(
+            conn, fleet=wanted.fleet, stack=wanted.stack, hardware=wanted.hardware, now=now
+        )
+    if wanted.flag is None or wanted.variant is None:
+        missing = "flag" if wanted.flag is None else "variant"
+        raise InvalidValueError(missing, None, allowed="a flag and a variant of it, or a stack")
+    return starting.checked(
+        conn,
+        fleet=wanted.fleet,
+        flag=wanted.flag,
+        variant=wanted.variant,
+        hardware=wanted.hardware,
+        now=now,
     )
 
 
@@ -189,7 +203,7 @@ def summary(canary: Canary) -> Mapping[str, object]:
     fields = {
         name: getattr(canary, name) for name in Canary.__dataclass_fields__ if name not in hidden
     }
-    return {**fields, "bake_s": canary.bake}
+    return {**fields, "subject": canary.subject, "bake_s": canary.bake}
 
 
 def _pending(found: Start, *, name: str, policy_digest: str, act: Act) -> Canary:
@@ -197,9 +211,11 @@ def _pending(found: Start, *, name: str, policy_digest: str, act: Act) -> Canary
         id=act.new_id(),
         name=name,
         fleet=found.fleet.name,
-        flag=found.flag.name,
-        variant=found.variant.name,
+        flag=found.flag.name if found.flag else None,
+        variant=found.variant.name if found.variant else None,
         baseline=found.baseline,
+        old_stack=found.old_stack,
+        variants=found.variants,
         hardware=found.hardware,
         stack=found.stack,
         policy_digest=policy_digest,
@@ -228,7 +244,7 @@ def _meaning(canary: Canary, kind: RequestKind) -> str:
         case RequestKind.ABORT if canary.phase is Phase.PENDING:
             return f"{canary.name} is cancelled before it began: no worker has run its variant"
         case RequestKind.ABORT:
-            return f"{canary.name} ends: its workers go back to {canary.baseline} for good"
+            return f"{canary.name} ends: its workers go back to {canary.way_back} for good"
         case RequestKind.PROMOTE:
             return (
                 f"{canary.name} is promoted without the rest of its bake if every gate passes;"
@@ -252,6 +268,12 @@ def _next(conn: Connection, canary: Canary, kind: RequestKind) -> tuple[str, ...
     return (f"{waiting[0]} has waited for it and begins once {canary.name} is over{behind}",)
 
 
+def _on_trial(canary: Canary) -> Mapping[str, object]:
+    if canary.flag is not None:
+        return {"flag": canary.flag, "variant": canary.variant}
+    return {"stack": canary.stack, "old_stack": canary.old_stack, "variants": canary.variants}
+
+
 def _audit(conn: Connection, canary: Canary, action: str, *, act: Act) -> None:
     audit_store.append(
         conn,
@@ -259,6 +281,6 @@ def _audit(conn: Connection, canary: Canary, action: str, *, act: Act) -> None:
         action=action,
         target=canary.name,
         reason=act.reason,
-        detail={"fleet": canary.fleet, "flag": canary.flag, "variant": canary.variant},
+        detail={"fleet": canary.fleet, **_on_trial(canary)},
         now=act.now,
     )

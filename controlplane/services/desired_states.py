@@ -197,8 +197,7 @@ def _assignment(conn: Connection, canary: Canary) -> Assignment:
         canary=canary.id,
         name=canary.name,
         salt=canary.salt,
-        flag=canary.flag,
-        variant=canary.variant,
+        variants=canary.tested,
         arm_share=step.arm_share,
         traffic=step.traffic,
         trial=_trial(canary, policy),
@@ -206,12 +205,13 @@ def _assignment(conn: Connection, canary: Canary) -> Assignment:
 
 
 def _trial(canary: Canary, policy: Policy) -> Trial | None:
-    if canary.phase is not Phase.PREFLIGHT or policy.preflight is None:
+    if canary.phase is not Phase.PREFLIGHT or policy.preflight is None or canary.flag is None:
         return None
     probe = preflight.probe_id(canary)
     # Any seed will do, but the same for the same probe: a state that changed by itself would flip.
     return Trial(
         id=probe,
+        flag=canary.flag,
         lengths=policy.preflight.lengths,
         seed=canary.version,
         retained_at_most=policy.preflight.retained_at_most,
@@ -240,9 +240,7 @@ def _experiment(resolution: Resolution) -> Experiment | None:
     if assigned is None or assigned.trial is not None:
         return None
     share = assigned.arm_share
-    canary = Arm(
-        name=ARM_CANARY, share=share, flags={**resolution.flags, assigned.flag: assigned.variant}
-    )
+    canary = Arm(name=ARM_CANARY, share=share, flags={**resolution.flags, **assigned.variants})
     control = Arm(name=ARM_CONTROL, share=1 - share, flags=resolution.flags)
     return Experiment(
         canary=assigned.canary,
@@ -259,8 +257,8 @@ def _probe(resolution: Resolution) -> Probe | None:
     return Probe(
         id=assigned.trial.id,
         canary=assigned.canary,
-        flag=assigned.flag,
-        flags={**resolution.flags, assigned.flag: assigned.variant},
+        flag=assigned.trial.flag,
+        flags={**resolution.flags, **assigned.variants},
         lengths=list(assigned.trial.lengths),
         seed=assigned.trial.seed,
         retained_at_most=assigned.trial.retained_at_most,
@@ -287,7 +285,7 @@ def _ramp_left(conn: Connection, seen: Situation, *, now: datetime) -> int:
     limits = [
         policies.of_digest(conn, canary.policy_digest).limits.max_flips_per_minute
         for canary in canary_store.promoted(conn, fleet=seen.fleet.name)
-        if seen.fleet.promoted.get(canary.flag) == canary.variant
+        if canary.flag and seen.fleet.promoted.get(canary.flag) == canary.variant
     ]
     limit = min(limits, default=DEFAULT_FLIPS_PER_MINUTE)
     num_made = history.num_flips(

@@ -21,13 +21,22 @@ _ACTOR = "steadyframe"
 
 
 def qualify(conn: Connection, canary: Canary, *, actor: str, now: datetime) -> bool:
-    """Record that `canary`, which is promoted, has proven its variant.
+    """Record that `canary`, which is promoted, has proven its variant, or each that its stack ran.
 
     Returns: False where another canary has disqualified it since this one began: what is proven is
         recorded and revoked at once, and the variant must not be promoted.
     """
     qualification_store.lock(conn)
-    subject = _subject(canary)
+    proven = [
+        _qualify(conn, canary, subject, actor=actor, now=now)
+        for subject in _subjects(canary, canary.tested)
+    ]
+    return all(proven)
+
+
+def _qualify(
+    conn: Connection, canary: Canary, subject: Qualification, *, actor: str, now: datetime
+) -> bool:
     before = qualification_store.of_subject(conn, subject)
     decided = history.decisions_of(conn, canary_id=canary.id, limit=1)
     entry = Entry(
@@ -43,37 +52,47 @@ def qualify(conn: Connection, canary: Canary, *, actor: str, now: datetime) -> b
     standing = ledger.current(before, fleet=canary.fleet)
     is_overtaken = ledger.attempt(before) > canary.attempt
     if standing is None or standing.standing is Standing.QUALIFIED or not is_overtaken:
-        _audit_canary(conn, canary, "qualification.recorded", reason=canary.reason, now=now)
+        _audit(conn, canary, subject, "qualification.recorded", reason=canary.reason, now=now)
         return True
     reason = f"{canary.name} began before {standing.canary} failed there: an admin may run it again"
     _revoke_all(conn, subject, reason=reason, now=now)
-    _audit_canary(conn, canary, "qualification.refused", reason=reason, now=now)
+    _audit(conn, canary, subject, "qualification.refused", reason=reason, now=now)
     return False
 
 
-def disqualify(conn: Connection, canary: Canary, *, now: datetime) -> bool:
+def disqualify(
+    conn: Connection, canary: Canary, *, variants: Mapping[str, str] | None = None, now: datetime
+) -> bool:
     """Record that the variant of `canary`, which is rolled back, failed there, if it did.
 
-    An abort, a lost control or a lapsed lease says nothing of the variant.
+    An abort, a lost control or a lapsed lease says nothing of it.
+
+    Args:
+        conn: a connection.
+        canary: as it stands.
+        variants: of a stack canary, flag -> variant of those that are no fallback: which of them
+            failed is not known, so none may run there before another attempt has passed.
+        now: of the record.
 
     Returns: whether it did.
     """
     failure = qualification_store.failure_of(conn, canary_id=canary.id)
     if failure is None:
         return False
-    subject = _subject(canary)
-    _revoke_all(conn, subject, reason=f"disqualified by {canary.name}", now=now)
-    entry = Entry(
-        subject=subject,
-        standing=Standing.DISQUALIFIED,
-        actor=_ACTOR,
-        reason=failure.reason,
-        canary_id=canary.id,
-        decision_id=failure.decision_id,
-        basis=ledger.basis(history.blocks_of(conn, canary_id=canary.id)),
-    )
-    qualification_store.append(conn, entry, now=now)
-    _audit_canary(conn, canary, "qualification.disqualified", reason=failure.reason, now=now)
+    for subject in _subjects(canary, canary.tested if variants is None else variants):
+        _revoke_all(conn, subject, reason=f"disqualified by {canary.name}", now=now)
+        entry = Entry(
+            subject=subject,
+            standing=Standing.DISQUALIFIED,
+            actor=_ACTOR,
+            reason=failure.reason,
+            canary_id=canary.id,
+            decision_id=failure.decision_id,
+            basis=ledger.basis(history.blocks_of(conn, canary_id=canary.id)),
+        )
+        qualification_store.append(conn, entry, now=now)
+        said = failure.reason
+        _audit(conn, canary, subject, "qualification.disqualified", reason=said, now=now)
     return True
 
 
@@ -127,9 +146,10 @@ def shown(record: Record) -> Mapping[str, object]:
     }
 
 
-def _subject(canary: Canary) -> Qualification:
-    return Qualification(
-        flag=canary.flag, variant=canary.variant, hardware=canary.hardware, stack=canary.stack
+def _subjects(canary: Canary, variants: Mapping[str, str]) -> tuple[Qualification, ...]:
+    return tuple(
+        Qualification(flag=flag, variant=variant, hardware=canary.hardware, stack=canary.stack)
+        for flag, variant in sorted(variants.items())
     )
 
 
@@ -144,14 +164,20 @@ def _is_current(record: Record, records: Sequence[Record]) -> bool:
     return newest is not None and newest.number == record.number
 
 
-def _audit_canary(
-    conn: Connection, canary: Canary, action: str, *, reason: str, now: datetime
+def _audit(
+    conn: Connection,
+    canary: Canary,
+    subject: Qualification,
+    action: str,
+    *,
+    reason: str,
+    now: datetime,
 ) -> None:
     audit_store.append(
         conn,
         actor=_ACTOR,
         action=action,
-        target=f"{canary.flag}={canary.variant}",
+        target=f"{subject.flag}={subject.variant}",
         reason=reason,
         detail={"canary": canary.name, "hardware": canary.hardware, "stack": canary.stack},
         now=now,

@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-from controlplane.domain import flag as flags
 from controlplane.domain import ledger
 from controlplane.domain.canary import TERMINAL, Canary, Phase
 from controlplane.domain.desired import Qualification
@@ -27,7 +26,7 @@ def observe(conn: Connection, canary: Canary, *, tick: timedelta) -> Observation
     return Observation(
         canary=canary,
         policy=policies.of_digest(conn, canary.policy_digest),
-        flag=flags.require(flag_store.catalogue(conn), canary.flag),
+        catalogue=flag_store.catalogue(conn),
         fleet=fleet_store.get(conn, canary.fleet),
         workers=tuple(w for w in workers if w.hardware == canary.hardware),
         exposures=canary_store.exposed(conn, canary_id=canary.id),
@@ -45,17 +44,19 @@ def observe(conn: Connection, canary: Canary, *, tick: timedelta) -> Observation
 
 
 def _qualified_slow_rate(conn: Connection, canary: Canary) -> float | None:
-    """What the newest record that counts says of the baseline there; None: it says no rate."""
-    subject = Qualification(
-        flag=canary.flag,
-        variant=canary.baseline,
-        hardware=canary.hardware,
-        stack=canary.stack,
-    )
-    record = ledger.current(qualification_store.of_subject(conn, subject), fleet=canary.fleet)
-    if record is None or record.standing is not Standing.QUALIFIED or record.basis is None:
-        return None
-    return record.basis.slow_rate
+    """What the newest record that counts says of the baseline there; None: it says no rate.
+
+    Of a stack the strictest that is on record of what the old one runs.
+    """
+    rates = []
+    for flag, variant in canary.compared.items():
+        subject = Qualification(
+            flag=flag, variant=variant, hardware=canary.hardware, stack=canary.control_stack
+        )
+        record = ledger.current(qualification_store.of_subject(conn, subject), fleet=canary.fleet)
+        if record is not None and record.standing is Standing.QUALIFIED and record.basis:
+            rates.append(record.basis.slow_rate)
+    return min((rate for rate in rates if rate is not None), default=None)
 
 
 def _is_next(conn: Connection, canary: Canary) -> bool:

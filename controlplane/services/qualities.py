@@ -112,12 +112,12 @@ def _failed(seen: Observation, result: GateResult, *, act: Act) -> Iterator[str]
     yield f"{told} and rolls {canary.name} back"
     workers = ", ".join(sorted({one.worker for one in seen.exposures}))
     if canary.phase in lifecycle.RUNNING and workers:
-        yield f"{workers}: {canary.flag} {canary.variant} -> {canary.baseline}"
+        yield f"{workers}: {canary.flag or 'from'} {canary.left_behind} -> {canary.way_back}"
     # Somebody may have asked to abort it just now: then that is what it ends by.
     if plan.plan(seen, now=act.now).event in ledger.FAILURES:
+        what = f"{canary.flag}={canary.variant}" if canary.flag else "what it ran"
         yield (
-            f"{canary.flag}={canary.variant} is disqualified on {canary.hardware}, stack"
-            f" {canary.stack}, once it is back"
+            f"{what} is disqualified on {canary.hardware}, stack {canary.stack}, once it is back"
         )
 
 

@@ -1,9 +1,10 @@
 """Whether a canary may begin, found out before anybody waits for it, and what it will do."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from controlplane.domain import canary as canary_domain
 from controlplane.domain import flag as flags
@@ -28,6 +29,7 @@ from controlplane.store.transaction import Connection
 
 # One worker to expose and one to compare with.
 LEAST_WORKERS = 2
+_MOST_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +37,17 @@ class Start:
     """A canary that may begin."""
 
     fleet: Fleet
-    flag: Flag
-    variant: Variant
-    baseline: str
+    flag: Flag | None  # None, as the next two: a stack is to be proven
+    variant: Variant | None
+    baseline: str | None
     hardware: str
     stack: str
     eligible: tuple[str, ...]  # names
     ahead: tuple[str, ...]  # live canaries of the same fleet and hardware, which come first
     attempt: int  # 1 + how often the variant has failed there
     barred_by: Record | None  # the record that disqualifies it there: only an admin may try again
+    old_stack: str | None = None  # that a new stack is compared with
+    variants: Mapping[str, str] = field(default_factory=dict)  # that both stacks are to run
 
 
 def checked(
@@ -59,17 +63,17 @@ def checked(
     its_fleet = fleet_store.get(conn, fleet)
     its_flag = flags.require(flag_store.catalogue(conn), flag)
     its_variant = its_flag.variant(variant)
-    _check_state(its_fleet)
+    check_state(its_fleet)
     workers = worker_store.in_fleet(conn, fleet=fleet)
-    its_hardware = _hardware(workers, hardware, fleet=fleet)
+    its_hardware = hardware_of(workers, hardware, fleet=fleet)
     eligible = [
         worker
         for worker in workers
         if worker.hardware == its_hardware
-        and fleets.is_eligible(worker, flag=flag, variant=variant, now=now)
+        and fleets.is_eligible(worker, variants={flag: variant}, now=now)
     ]
     stack = _stack(eligible, workers, hardware=its_hardware, what=f"{flag}={variant}")
-    baseline = _baseline(conn, its_fleet, its_flag, hardware=its_hardware, stack=stack)
+    baseline = baseline_of(conn, its_fleet, its_flag, hardware=its_hardware, stack=stack)
     _check_new(baseline, its_flag, variant=variant)
     records = qualification_store.of_subject(
         conn, Qualification(flag=flag, variant=variant, hardware=its_hardware, stack=stack)
@@ -88,21 +92,23 @@ def checked(
         eligible=tuple(worker.name for worker in eligible if worker.stack == stack),
         ahead=tuple(one.name for one in live),
         attempt=ledger.attempt(records),
-        barred_by=_disqualifying(records, fleet=fleet),
+        barred_by=disqualifying(records, fleet=fleet),
     )
 
 
-def policy_for(conn: Connection, name: str, *, flag: Flag) -> Policy:
-    """The newest policy of that name, if it is for `flag`.
+def policy_for(conn: Connection, name: str, *, flag: Flag | None) -> Policy:
+    """The newest policy of that name, if it is for `flag`, or for a stack if that is None.
 
     Raises:
         NotFoundError: no policy of that name.
         InvalidValueError: it is for another flag; says which are for this one.
     """
     policy = policies.latest(conn, name)
-    if policy.flag != flag.name:
-        fitting = [one.name for one in policy_store.list_latest(conn) if one.flag == flag.name]
-        raise InvalidValueError("policy", name, allowed=one_of(fitting) or f"none for {flag.name}")
+    wanted = flag.name if flag else None
+    if policy.flag != wanted:
+        fitting = [one.name for one in policy_store.list_latest(conn) if one.flag == wanted]
+        none = f"none for {wanted or 'a stack'}: no such policy has been added"
+        raise InvalidValueError("policy", name, allowed=one_of(fitting) if fitting else none)
     return policy
 
 
@@ -114,20 +120,49 @@ def effects(found: Start, policy: Policy, name: str) -> tuple[str, ...]:
         if found.ahead
         else f"{name} begins at the next tick"
     )
-    most = found.variant.is_canary_only
-    compared = (
+    return (
+        _compared(found, name),
+        turn,
+        *_unattended(policy),
+        *_again(found),
+        *_ending(found),
+        *policy_document.describe(policy),
+    )
+
+
+def _compared(found: Start, name: str) -> str:
+    if found.flag is None or found.variant is None:
+        runs = ", ".join(f"{flag}={variant}" for flag, variant in sorted(found.variants.items()))
+        return (
+            f"{name} compares stack {found.stack} with {found.old_stack} on {found.hardware}, both"
+            f" with {runs}: workers of the new stack may be exposed ({_named(found.eligible)}),"
+            " never more than there are controls on the old one"
+        )
+    return (
         f"{name} compares {found.flag.name}={found.variant.name} with {found.baseline} on"
         f" {found.hardware}, stack {found.stack}: {len(found.eligible)} workers may take part,"
         " at most half are exposed"
     )
-    return (
-        compared,
-        turn,
-        *_unattended(policy),
-        *_again(found),
-        *([f"{found.variant.name} exists to be caught: it is never promoted"] if most else []),
-        *policy_document.describe(policy),
-    )
+
+
+def _ending(found: Start) -> tuple[str, ...]:
+    """What becomes of it in the end, where that is not what becomes of most."""
+    if found.variant is None:
+        return (
+            (
+                "no worker of the old stack is told anything; one of the new that is out of service"
+                " is exposed only once somebody uncordons it"
+            ),
+            "if it passes, all of that counts as qualified there; nothing else is promoted",
+        )
+    if found.variant.is_canary_only:
+        return (f"{found.variant.name} exists to be caught: it is never promoted",)
+    return ()
+
+
+def _named(names: Sequence[str]) -> str:
+    few = ", ".join(names[:_MOST_NAMED])
+    return few if len(names) <= _MOST_NAMED else f"{few} and {len(names) - _MOST_NAMED} more"
 
 
 def _unattended(policy: Policy) -> tuple[str, ...]:
@@ -153,18 +188,19 @@ def _unattended(policy: Policy) -> tuple[str, ...]:
 def _again(found: Start) -> tuple[str, ...]:
     if found.attempt == 1:
         return ()
+    what = found.variant.name if found.variant else "one of those variants"
     failed = f"; disqualified there by {found.barred_by.canary}" if found.barred_by else ""
-    return (
-        f"it is attempt {found.attempt} of {found.variant.name} on that hardware and stack{failed}",
-    )
+    return (f"it is attempt {found.attempt} of {what} on that hardware and stack{failed}",)
 
 
-def _disqualifying(records: Sequence[Record], *, fleet: str) -> Record | None:
+def disqualifying(records: Sequence[Record], *, fleet: str) -> Record | None:
+    """The record that keeps all but admins from trying it again, if one does."""
     record = ledger.current(records, fleet=fleet)
     return record if record and record.standing is Standing.DISQUALIFIED else None
 
 
-def _check_state(fleet: Fleet) -> None:
+def check_state(fleet: Fleet) -> None:
+    """Refuse a fleet that flips nothing. Raises: ConflictError: says what to do."""
     if fleet.mode is not Mode.ENFORCE:
         raise ConflictError(
             f"fleet {fleet.name} only observes, so nothing can be flipped: set its mode to enforce"
@@ -175,7 +211,8 @@ def _check_state(fleet: Fleet) -> None:
         )
 
 
-def _hardware(workers: Sequence[Worker], asked: str | None, *, fleet: str) -> str:
+def hardware_of(workers: Sequence[Worker], asked: str | None, *, fleet: str) -> str:
+    """The hardware that is meant. Raises: ConflictError, InvalidValueError: says which there is."""
     there = sorted({worker.hardware for worker in workers})
     if not there:
         raise ConflictError(f"no worker has registered in fleet {fleet}: start some first")
@@ -203,7 +240,8 @@ def _stack(
     return stack
 
 
-def _baseline(conn: Connection, fleet: Fleet, flag: Flag, *, hardware: str, stack: str) -> str:
+def baseline_of(conn: Connection, fleet: Fleet, flag: Flag, *, hardware: str, stack: str) -> str:
+    """What runs there now: what is promoted, if it is qualified there, else the fallback."""
     promoted = fleet.promoted.get(flag.name)
     if promoted is None:
         return flag.fallback_on(hardware)

@@ -74,6 +74,7 @@ class SimulatedWorker:
     poll_s: float = 2.0
     probe_s: float = 1.5
     hardware: str = "cpu"
+    stack: Mapping[str, str] = field(default_factory=lambda: dict(_STACK))
     is_mute: bool = False
     is_deaf: bool = False
     is_alive: bool = False
@@ -102,7 +103,7 @@ class SimulatedWorker:
             fleet=self.fleet,
             worker=self.name,
             hardware=self.hardware,
-            stack=vocabulary.stack_digest(_STACK),
+            stack=vocabulary.stack_digest(self.stack),
             incarnation=self.incarnation,
         )
 
@@ -122,7 +123,7 @@ class SimulatedWorker:
             worker=self.name,
             incarnation=self.incarnation,
             hardware=self.hardware,
-            stack=_STACK,
+            stack=dict(self.stack),
             generation=self.generation,
             flags={"fused_allreduce": self.variant},
             capabilities=_CAPABILITIES,
@@ -144,6 +145,11 @@ class SimulatedWorker:
                 self._say_lost(left_open, dead, seq + 1)
 
         self.timeline.after(restart_after_s, restart)
+
+    def restack(self, stack: Mapping[str, str], behaviours: Mapping[str, Behaviour]) -> None:
+        """Come back on another stack, where kernels may behave otherwise; its session is lost."""
+        self.kill(restart_after_s=1.0, leaves_record=False)
+        self.stack, self.behaviours = stack, behaviours
 
     def wake(self) -> None:
         """A held-open call is answered."""

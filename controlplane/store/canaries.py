@@ -34,16 +34,13 @@ def insert(conn: Connection, canary: Canary) -> None:
     conn.execute(canaries.insert().values(fleet_id=fleet_id, **_row(canary)))
 
 
-def next_number(conn: Connection, *, flag: str) -> int:
-    """The number for the name of the next canary of `flag`; nobody else gets it meanwhile."""
+def next_name(conn: Connection, *, subject: str) -> str:
+    """The name of the next canary of `subject`, a flag or `stack`; nobody else gets it."""
     dialect.serialise(conn, "canary names")
-    # Canaries are never deleted, so their count is the highest number given.
-    return (
-        conn.scalars(
-            select(func.count()).select_from(canaries).where(canaries.c.flag == flag)
-        ).one()
-        + 1
-    )
+    prefix = f"{subject.replace('_', '-')}-"
+    # Canaries are never deleted, so no number that was given is above the count of such names.
+    named = canaries.c.name.startswith(prefix, autoescape=True)
+    return f"{prefix}{conn.scalars(select(func.count()).where(named)).one() + 1}"
 
 
 def get(conn: Connection, *, name_or_id: str) -> Canary:
@@ -206,12 +203,14 @@ def _selected() -> Select[Any]:
 
 def _row(canary: Canary) -> dict[str, Any]:
     row = {name: getattr(canary, name) for name in _DIRECT}
-    return {**row, "phase": canary.phase.value}
+    told = {"subject": canary.subject.value, "variants": dict(canary.variants) or None}
+    return {**row, **told, "phase": canary.phase.value}
 
 
 def _canary(row: Row[Any]) -> Canary:
     values = row._asdict()
-    return Canary(**{**values, "phase": Phase(values["phase"])})
+    read = {"phase": Phase(values["phase"]), "variants": values["variants"] or {}}
+    return Canary(**{**values, **read})
 
 
 def _mark(

@@ -1,11 +1,11 @@
 """Everything a canary is judged on, read in one transaction."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, select
+from sqlalchemy import Column, ColumnElement, Connection, Table, select
 
 from controlplane.contract import vocabulary
 from controlplane.contract.vocabulary import Reason
@@ -17,6 +17,7 @@ from controlplane.domain.evidence import (
     SessionEvidence,
     TripEvidence,
 )
+from controlplane.domain.policy import Subject
 from controlplane.store import probes, qualifications, qualities, session_row
 from controlplane.store.evidence_tables import (
     breaker_trips,
@@ -25,7 +26,8 @@ from controlplane.store.evidence_tables import (
     session_segments,
     sessions,
 )
-from controlplane.store.tables import fleets, workers
+from controlplane.store.session_row import LiveSession
+from controlplane.store.tables import canary_workers, fleets, incarnations, workers
 
 
 def of_canary(conn: Connection, *, canary: Canary, since: datetime) -> Evidence:
@@ -35,6 +37,7 @@ def of_canary(conn: Connection, *, canary: Canary, since: datetime) -> Evidence:
     it runs something else than the baseline (a pin, another experiment), which makes it neither. On
     a process that ran a variant that failed it is no control either: what that left behind may slow
     it, and would make the canary look good.
+    Controls of a stack canary are on the old stack, on workers that it never exposed.
 
     Args:
         conn: a connection.
@@ -77,20 +80,35 @@ def _of_table(
         select(table, workers.c.name.label("worker"))
         .join_from(table, workers, table.c.worker_id == workers.c.id)
         .join(fleets, table.c.fleet_id == fleets.c.id)
-        .where(_in_stratum(canary, table), table.c.started_at >= since)
+        .where(_takes_part(canary, table, worker_id=table.c.worker_id), table.c.started_at >= since)
     )
     for row in conn.execute(selected if where is None else selected.where(where)):
         session = session_row.from_row(row)
-        is_in = session.canary == canary.id
-        if is_in or session.flags.get(canary.flag, canary.baseline) == canary.baseline:
+        if session.canary == canary.id or _is_control(session, canary):
             yield session_row.evidence(session, worker=row.worker, canary_id=canary.id)
 
 
-def _in_stratum(canary: Canary, table: Table) -> ColumnElement[bool]:
+def _is_control(session: LiveSession, canary: Canary) -> bool:
+    return session.stack == canary.control_stack and all(
+        session.flags.get(flag, variant) == variant for flag, variant in canary.compared.items()
+    )
+
+
+def _takes_part(canary: Canary, table: Table, *, worker_id: Column[Any]) -> ColumnElement[bool]:
+    """Of the stratum, and for a stack canary of the old stack, too, where it exposed no worker."""
+    taking = _in_stratum(canary, table)
+    if canary.subject is Subject.FLAG:
+        return taking
+    exposed = select(canary_workers.c.worker_id).where(canary_workers.c.canary_id == canary.id)
+    of_control = _in_stratum(canary, table, stack=canary.control_stack)
+    return taking | (of_control & worker_id.not_in(exposed))
+
+
+def _in_stratum(canary: Canary, table: Table, *, stack: str | None = None) -> ColumnElement[bool]:
     return (
         (fleets.c.name == canary.fleet)
         & (table.c.hardware == canary.hardware)
-        & (table.c.stack == canary.stack)
+        & (table.c.stack == (stack or canary.stack))
     )
 
 
@@ -106,18 +124,32 @@ def _with_segments(
     )
     segments: dict[str, list[SegmentEvidence]] = {}
     for row in rows:
-        segments.setdefault(row.session_id, []).append(_segment(row, flag=canary.flag))
+        segments.setdefault(row.session_id, []).append(_segment(row, canary))
     return tuple(
         replace(one, segments=tuple(segments[one.id])) if one.id in segments else one
         for one in seen
     )
 
 
-def _segment(row: Any, *, flag: str) -> SegmentEvidence:
+def _segment(row: Any, canary: Canary) -> SegmentEvidence:
     fps = vocabulary.session_fps(
         num_frames=row.num_frames, num_first_chunk_frames=0, streamed_s=row.streamed_s
     )
-    return SegmentEvidence(variant=row.flags.get(flag, ""), fps=fps, streamed_s=row.streamed_s)
+    if canary.flag is not None:
+        variant = row.flags.get(canary.flag, "")
+    else:
+        variant = canary.candidate if _is_on_trial(row.flags, canary) else ""
+    return SegmentEvidence(variant=variant, fps=fps, streamed_s=row.streamed_s)
+
+
+def _is_on_trial(flags: Mapping[str, str], canary: Canary) -> bool:
+    """Whether that is what exposed workers are to run."""
+    if canary.flag is not None:
+        return flags.get(canary.flag) == canary.variant
+    # A flag that is not told of is no reason to think that all went well.
+    return bool(flags) and all(
+        flags.get(f, variant) == variant for f, variant in canary.tested.items()
+    )
 
 
 def _memories(conn: Connection, canary: Canary) -> tuple[MemoryEvidence, ...]:
@@ -126,7 +158,7 @@ def _memories(conn: Connection, canary: Canary) -> tuple[MemoryEvidence, ...]:
         # A process that is gone holds no memory, so only the present incarnation is asked.
         .join_from(process_windows, workers, process_windows.c.incarnation == workers.c.incarnation)
         .join(fleets)
-        .where(_in_stratum(canary, workers))
+        .where(_takes_part(canary, workers, worker_id=workers.c.id))
         .order_by(workers.c.name)
     )
     return tuple(
@@ -136,7 +168,7 @@ def _memories(conn: Connection, canary: Canary) -> tuple[MemoryEvidence, ...]:
             received_at=row.received_at,
             resident_bytes=row.resident_bytes,
             limit_bytes=row.limit_bytes,
-            flag_bytes=row.flag_bytes.get(canary.flag, 0),
+            flag_bytes=sum(row.flag_bytes.get(flag, 0) for flag in canary.tested),
             lengths=dict(row.lengths),
             num_sessions_started=row.num_sessions_started,
         )
@@ -148,8 +180,10 @@ def _trips(conn: Connection, canary: Canary, *, since: datetime) -> tuple[TripEv
     rows = conn.execute(
         select(breaker_trips, workers.c.name.label("worker"))
         .join_from(breaker_trips, workers, breaker_trips.c.worker_id == workers.c.id)
-        .join(fleets)
-        .where(_in_stratum(canary, workers), breaker_trips.c.at >= since)
+        .join(incarnations, breaker_trips.c.incarnation == incarnations.c.id)
+        .join(fleets, workers.c.fleet_id == fleets.c.id)
+        # Where it happened: the worker may have come back on another stack since.
+        .where(_in_stratum(canary, incarnations), breaker_trips.c.at >= since)
         .order_by(breaker_trips.c.at, breaker_trips.c.id)
     )
     return tuple(
@@ -158,7 +192,7 @@ def _trips(conn: Connection, canary: Canary, *, since: datetime) -> tuple[TripEv
             worker=row.worker,
             reason=Reason(row.reason),
             at=row.at,
-            is_on_variant=row.flags.get(canary.flag) == canary.variant,
+            is_on_variant=_is_on_trial(row.flags, canary),
             detail=row.detail,
         )
         for row in rows
@@ -169,6 +203,9 @@ def _newest_record_at(conn: Connection, canary: Canary) -> dict[str, datetime]:
     rows = conn.execute(
         select(workers.c.name, workers.c.last_record_at)
         .join_from(workers, fleets)
-        .where(_in_stratum(canary, workers), workers.c.last_record_at.is_not(None))
+        .where(
+            _takes_part(canary, workers, worker_id=workers.c.id),
+            workers.c.last_record_at.is_not(None),
+        )
     )
     return {row.name: row.last_record_at for row in rows}

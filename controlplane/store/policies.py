@@ -18,7 +18,7 @@ class StoredPolicy:
 
     digest: str
     name: str
-    flag: str
+    flag: str | None  # None: for canaries of a stack
     summary: str
     document: str  # canonical JSON
     created_at: datetime

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select, true, update
 
 from controlplane.domain.canary import Phase
 from controlplane.domain.desired import Qualification
@@ -180,8 +180,10 @@ def failure_of(conn: Connection, *, canary_id: str) -> Failure | None:
     return Failure(**row._asdict()) if row else None
 
 
-def tainted_incarnations(conn: Connection, *, fleet: str, flag: str) -> frozenset[str]:
+def tainted_incarnations(conn: Connection, *, fleet: str, flag: str | None) -> frozenset[str]:
     """Processes of `fleet` that have run a variant of `flag` that failed, in any of their lives.
+
+    `flag` None: of any.
 
     A failed variant may leave something behind in the process that ran it, so such a process is no
     control until it is replaced. Counted from the moment its canary is sent back; one that left an
@@ -194,11 +196,13 @@ def tainted_incarnations(conn: Connection, *, fleet: str, flag: str) -> frozense
         .exists()
     )
     subject = (canaries.c[name] for name in _SUBJECT)
+    # A stack is tried with the variants of every flag at once.
+    is_of_flag = (canaries.c.flag == flag) | canaries.c.flag.is_(None) if flag else true()
     rows = conn.execute(
         select(canary_workers.c.incarnation, has_failed.label("has_failed"), *subject)
         .join_from(canary_workers, canaries)
         .join(fleets)
-        .where(fleets.c.name == fleet, canaries.c.flag == flag, canaries.c.phase.in_(_SENT_BACK))
+        .where(fleets.c.name == fleet, is_of_flag, canaries.c.phase.in_(_SENT_BACK))
     )
     known = standings(conn, fleet=fleet)
     return frozenset(

@@ -20,6 +20,7 @@ from controlplane.domain.canary import Event, Phase
 from controlplane.domain.flag import Applies
 from controlplane.domain.fleet import Mode
 from controlplane.domain.ledger import Standing
+from controlplane.domain.policy import Subject
 from controlplane.store.columns import (
     METADATA,
     Duration,
@@ -170,7 +171,7 @@ policies = Table(
     METADATA,
     identifier("digest", primary_key=True),
     word("name"),
-    word("flag"),
+    word("flag", nullable=True),  # none: for canaries of a stack
     text("summary"),
     Column("document", Text, nullable=False),
     at("created_at"),
@@ -182,9 +183,20 @@ canaries = Table(
     identifier("id", primary_key=True),
     Column("name", String(100), nullable=False, unique=True),
     of_fleet(),
-    word("flag", index=True),
-    word("variant"),
-    word("baseline"),
+    Column(
+        "subject",
+        String(63),
+        CheckConstraint(
+            f"subject IN ({', '.join(repr(s.value) for s in Subject)})", name="subject_known"
+        ),
+        nullable=False,
+        server_default=sql("'flag'"),
+    ),
+    word("flag", nullable=True, index=True),
+    word("variant", nullable=True),
+    word("baseline", nullable=True),
+    word("old_stack", nullable=True),  # what a new stack is compared with
+    json_value("variants", nullable=True),  # that both stacks run: flag -> variant
     *stratum(),
     identifier("policy_digest", ForeignKey("policies.digest")),
     identifier("salt"),
@@ -207,6 +219,13 @@ canaries = Table(
         server_default=sql("1"),
     ),
     CheckConstraint("variant <> baseline", name="compares_two"),
+    CheckConstraint(
+        "(subject = 'flag' AND flag IS NOT NULL AND variant IS NOT NULL AND baseline IS NOT NULL"
+        " AND old_stack IS NULL AND variants IS NULL)"
+        " OR (subject = 'stack' AND flag IS NULL AND variant IS NULL AND baseline IS NULL"
+        " AND old_stack IS NOT NULL AND old_stack <> stack AND variants IS NOT NULL)",
+        name="one_subject",
+    ),
     Index(None, "fleet_id", "id"),
     Index(None, "phase"),
 )

@@ -88,13 +88,14 @@ def _rows(conn: Connection) -> Any:
 def _tested(conn: Connection) -> Mapping[str, Mapping[str, str]]:
     """By worker: the variant under test of each flag."""
     found = conn.execute(
-        select(canary_workers.c.worker_id, canaries.c.flag, canaries.c.variant)
+        select(canary_workers.c.worker_id, canaries.c.flag, canaries.c.variant, canaries.c.variants)
         .join_from(canary_workers, canaries)
         .where(canaries.c.phase.not_in([phase.value for phase in TERMINAL]))
     )
     tested: dict[str, dict[str, str]] = {}
     for row in found:
-        tested.setdefault(row.worker_id, {})[row.flag] = row.variant
+        found_there = row.variants or {row.flag: row.variant}
+        tested.setdefault(row.worker_id, {}).update(found_there)
     return tested
 
 

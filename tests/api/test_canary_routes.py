@@ -52,6 +52,10 @@ def test_the_salt_is_nobodys_business(sqlite_plane: ControlPlane) -> None:
         ({"variant": "fussed"}, FLAG, "fused_steady"),
         ({"variant": "nccl"}, "variant", "it runs nccl"),
         ({"hardware": "h100x4"}, "hardware", "cpu"),
+        ({"stack": "f0"}, "flag", "no flag and no variant beside a stack"),
+        ({"flag": None}, "flag", "or a stack"),
+        ({"variant": None}, "variant", "or a stack"),
+        ({"flag": None, "variant": None, "stack": "f0"}, "stack", "one that a worker of the fleet"),
     ],
 )
 def test_a_word_that_does_not_fit_is_refused_with_those_that_do(

@@ -33,6 +33,11 @@ CHANGES = [
         "/v1/canaries",
         {"fleet": "live", "flag": "fused_allreduce", "variant": "fused_all", "policy": "demo"},
     ),
+    (
+        ("canary", "start", "live", "--stack", "f0f0", "--hardware", "cpu", "--policy", "stack"),
+        "/v1/canaries",
+        {"fleet": "live", "stack": "f0f0", "hardware": "cpu", "policy": "stack"},
+    ),
     *(
         (("canary", kind, "c-1"), "/v1/canaries/c-1/requests", {"kind": kind})
         for kind in ("abort", "promote", "pause", "resume")
@@ -125,3 +130,15 @@ def test_a_value_that_no_gate_can_judge_is_refused_before_anything_is_sent(value
     assert told["value"] == repr(float(value))
     assert "-1000000 to 1000000" in told["allowed"]
     assert plane.calls == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("live",), ("live", "f"), ("live", "f", "v", "--stack", "s"), ("live", "f", "--stack", "s")],
+)
+def test_a_canary_is_of_a_flag_and_a_variant_or_of_a_stack(words: tuple[str, ...]) -> None:
+    plane = FakeControlPlane({})
+    result = run(plane, "canary", "start", *words, "--policy", "p", "--reason", "x", "--yes")
+    assert result.exit_code == Exit.USAGE
+    assert "FLAG and VARIANT, or --stack DIGEST alone" in " ".join(result.output.split())
+    assert plane.made == []

@@ -128,3 +128,24 @@ def test_markup_in_a_reason_is_shown_as_it_is() -> None:
         {("GET", "/v1/fleets/live"): stopped, ("GET", "/v1/fleets/live/workers"): page()}
     )
     assert "[red]see #42[/red]" in run(plane, "fleet", "show", "live").stdout
+
+
+def test_a_canary_of_a_stack_shows_both_stacks_and_what_they_run() -> None:
+    stacked = {
+        **CANARY,
+        "name": "stack-1",
+        "subject": "stack",
+        "flag": None,
+        "variant": None,
+        "baseline": None,
+        "old_stack": "aaaa",
+        "stack": "bbbb",
+        "variants": {"fused_allreduce": "fused_steady"},
+    }
+    plane = FakeControlPlane({("GET", "/v1/canaries/stack-1"): stacked})
+    shown = run(plane, "canary", "show", "stack-1").output
+    assert "stack: aaaa -> bbbb, both with fused_allreduce=fused_steady" in " ".join(shown.split())
+    plane = FakeControlPlane({("GET", "/v1/canaries"): page(stacked)})
+    listed = run(plane, "canary", "list").output
+    assert "stack bbbb" in listed
+    assert "None" not in shown + listed

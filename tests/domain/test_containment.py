@@ -45,7 +45,12 @@ def advance(seen: Exposure, *workers: Worker, since_s: float = 10, **canary: Any
         **canary,
     }
     (after,) = containment.advanced(
-        [seen], workers=workers, canary=build.canary(**fields), within=WITHIN, now=NOW
+        [seen],
+        workers=workers,
+        canary=build.canary(**fields),
+        variants={build.FLAG: build.FUSED},
+        within=WITHIN,
+        now=NOW,
     )
     return after
 

@@ -17,8 +17,7 @@ ASSIGNED = Assignment(
     canary="canary-1",
     name="fused-allreduce-1",
     salt="salt",
-    flag=FLAG,
-    variant="fused_small_tiles",
+    variants={FLAG: "fused_small_tiles"},
     arm_share=0.5,
     traffic="live",
 )
@@ -149,7 +148,7 @@ def test_a_pin_ends_when_it_expires() -> None:
 
 def test_an_assignment_of_another_flag_changes_nothing() -> None:
     other = Assignment(
-        canary="c", name="n", salt="s", flag="kv_cache", variant="x", arm_share=1.0, traffic="live"
+        canary="c", name="n", salt="s", variants={"kv_cache": "x"}, arm_share=1.0, traffic="live"
     )
     layers = Layers(fleet=build.fleet(), qualifications=frozenset(), assignment=other)
     resolution = desired.resolve(worker(), catalogue=build.catalogue(), layers=layers, now=NOW)

@@ -90,7 +90,7 @@ def test_an_exposed_worker_that_is_no_longer_eligible_counts_all_the_same() -> N
 
 
 def eligible(**changes: Any) -> bool:
-    return fleet.is_eligible(worker(**changes), flag=FLAG, variant=FUSED, now=NOW)
+    return fleet.is_eligible(worker(**changes), variants={FLAG: FUSED}, now=NOW)
 
 
 def test_a_healthy_worker_is_eligible() -> None:

@@ -55,7 +55,7 @@ def seen(
     fields: dict[str, Any] = {
         "canary": build.canary(**{"policy_digest": "", **(canary or {})}),
         "policy": build.policy(**{"steps": STEPS, **(policy or {})}),
-        "flag": build.catalogue()[0],
+        "catalogue": build.catalogue(),
         "fleet": build.fleet(),
         "workers": tuple(worker(f"worker-{n}") for n in (1, 2, 3, 4)),
         "exposures": (exposure(),),

@@ -57,7 +57,7 @@ def seen(*probes: ProbeEvidence, phase: Phase = Phase.PREFLIGHT, **changes: Any)
     fields: dict[str, Any] = {
         "canary": build.canary(phase=phase, phase_since=NOW - seconds(10), lease_until=None),
         "policy": build.policy(preflight=ASKED),
-        "flag": build.catalogue()[0],
+        "catalogue": build.catalogue(),
         "fleet": build.fleet(),
         "workers": tuple(worker(f"worker-{n}") for n in (1, 2, 3, 4)),
         "exposures": (EXPOSURE,),

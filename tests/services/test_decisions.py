@@ -40,7 +40,7 @@ from controlplane.store.transaction import Connection, Database
 from tests import build
 from tests.clock import START
 from tests.domain import build as domain
-from tests.domain.build import FLAG, FUSED, NOW, seconds
+from tests.domain.build import FUSED, NOW, seconds
 from tests.domain.test_compared_gates import GATES, STEP, block
 
 PREFLIGHT = {
@@ -171,7 +171,7 @@ def observation(evidence: Evidence, known: tuple[Block, ...], **changes: Any) ->
     return Observation(
         canary=domain.canary(policy_digest=asked.digest, fleet=build.FLEET, **changes),
         policy=asked,
-        flag=next(one for one in domain.catalogue() if one.name == FLAG),
+        catalogue=domain.catalogue(),
         fleet=domain.fleet(),
         workers=(),
         exposures=(

@@ -59,10 +59,10 @@ def test_pages_go_from_the_newest_to_the_oldest_without_a_gap(database: Database
 
 def test_numbers_of_a_flag_count_its_canaries(database: Database) -> None:
     with database.write() as conn:
-        assert canary_store.next_number(conn, flag=build.FLAG) == 1
+        assert canary_store.next_name(conn, subject=build.FLAG) == "fused-allreduce-1"
         _put(conn)
-        assert canary_store.next_number(conn, flag=build.FLAG) == 2
-        assert canary_store.next_number(conn, flag="decoder") == 1
+        assert canary_store.next_name(conn, subject=build.FLAG) == "fused-allreduce-2"
+        assert canary_store.next_name(conn, subject="decoder") == "decoder-1"
 
 
 def test_a_stale_transition_is_turned_away(database: Database) -> None:

@@ -88,6 +88,16 @@ def test_a_held_canary_that_fails_is_not_called_held() -> None:
     assert canary.answer(shown(Phase.HELD, ("floor", "failing"))).word == "Not safe"
 
 
+@pytest.mark.parametrize("phase", list(Phase))
+def test_a_canary_of_a_stack_is_spoken_of_by_its_stack(phase: Phase) -> None:
+    told = shown(phase, ("floor", "passing"))
+    both = {"flag": None, "variant": None, "baseline": None}
+    stacks = {"old_stack": "aaaa", "stack": "bbbb", "variants": {"fused_allreduce": "nccl"}}
+    told["canary"] |= both | stacks
+    assert "None" not in canary.answer(told).why
+    assert canary.change(told["canary"]) == "stack: aaaa → bbbb, both with fused_allreduce=nccl"
+
+
 def test_nothing_judged_is_not_known_rather_than_safe() -> None:
     assert canary.answer(shown(Phase.PROGRESSING)).word == "Not known"
 

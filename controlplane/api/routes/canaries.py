@@ -41,6 +41,7 @@ def start_canary(body: CanaryStart, change: ByOperator) -> JSONResponse:
         fleet=body.fleet,
         flag=body.flag,
         variant=body.variant,
+        stack=body.stack,
         policy=body.policy,
         hardware=body.hardware,
         may_repeat=change.principal.role == auth.Role.ADMIN,

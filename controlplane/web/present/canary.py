@@ -159,8 +159,16 @@ def decision(one: Decision) -> DecisionView:
 
 
 def change(canary: Mapping[str, Any]) -> str:
-    """What becomes what."""
+    """What becomes what; of a stack, under which variants."""
+    if canary["variant"] is None:
+        both = words.flags(canary["variants"])
+        return f"stack: {canary['old_stack']} → {canary['stack']}, both with {both}"
     return f"{canary['flag']}: {canary['baseline']} → {canary['variant']}"
+
+
+def candidate(canary: Mapping[str, Any]) -> str:
+    """What is on trial: a variant, or a stack."""
+    return str(canary["variant"] or f"stack {canary['stack']}")
 
 
 def tone(phase: Phase) -> Tone:
@@ -183,22 +191,29 @@ def tone(phase: Phase) -> Tone:
 def answer(shown: Mapping[str, Any]) -> Answer:
     """Whether viewers are safe from this canary, and why."""
     canary = shown["canary"]
-    phase, variant = Phase(canary["phase"]), canary["variant"]
+    phase = Phase(canary["phase"])
+    tried = "the variant" if canary["variant"] else candidate(canary)
     match phase:
         case Phase.PENDING | Phase.PREFLIGHT:
-            return Answer(tone=Tone.CALM, word="Safe", why="no session has met the variant yet")
+            return Answer(tone=Tone.CALM, word="Safe", why=f"no session has met {tried} yet")
         case Phase.CANCELLED:
             return Answer(
                 tone=Tone.CALM, word="Safe", why=f"cancelled, nobody met it: {canary['reason']}"
             )
         case Phase.PROMOTED:
-            return Answer(tone=Tone.GOOD, word="Safe", why=f"{variant} is promoted: it passed")
+            return Answer(tone=Tone.GOOD, word="Safe", why=_passed(canary))
         case Phase.PROGRESSING | Phase.BAKING | Phase.HELD:
             return _running(shown, is_held=phase is Phase.HELD)
         case Phase.ROLLING_BACK | Phase.CONTAINED | Phase.ROLLED_BACK:
             return _going_back(shown, phase)
         case _:
             assert_never(phase)
+
+
+def _passed(canary: Mapping[str, Any]) -> str:
+    if canary["variant"] is None:
+        return f"{candidate(canary)} passed: {words.flags(canary['variants'])} is qualified there"
+    return f"{canary['variant']} is promoted: it passed"
 
 
 def _running(shown: Mapping[str, Any], *, is_held: bool) -> Answer:
@@ -208,7 +223,8 @@ def _running(shown: Mapping[str, Any], *, is_held: bool) -> Answer:
         return Answer(tone=Tone.BAD, word="Not safe", why=f"{because}; it is being rolled back")
     if is_held:
         reason = shown["canary"]["reason"]
-        return Answer(tone=Tone.WATCH, word="Held", why=f"{reason}; its workers run the baseline")
+        back = "baseline" if shown["canary"]["variant"] else "fallback"
+        return Answer(tone=Tone.WATCH, word="Held", why=f"{reason}; its workers run the {back}")
     if verdict is Verdict.UNMEASURED:
         return Answer(tone=Tone.WATCH, word="Not known", why=because or "nothing is measured yet")
     if verdict is Verdict.INCONCLUSIVE:
@@ -219,18 +235,23 @@ def _running(shown: Mapping[str, Any], *, is_held: bool) -> Answer:
 def _going_back(shown: Mapping[str, Any], phase: Phase) -> Answer:
     workers: Sequence[Exposure] = shown["workers"]
     lost = [one.worker for one in workers if one.quarantined_at is not None]
-    why = shown["canary"]["reason"]
+    why, tried = shown["canary"]["reason"], _on_trial(shown["canary"])
     if lost:
         told = f"{', '.join(lost)} did not answer and is quarantined; {why}"
         return Answer(tone=Tone.BAD, word="Look at it", why=told)
     if phase is Phase.ROLLING_BACK:
         num_in = sum(not one.is_out for one in workers)
-        told = f"{words.count(num_in, 'worker')} still to leave {shown['canary']['variant']}; {why}"
+        told = f"{words.count(num_in, 'worker')} still to leave {tried}; {why}"
         return Answer(tone=Tone.BAD, word="Not safe yet", why=told)
-    told = f"no viewer meets {shown['canary']['variant']} any more; it went back for: {why}"
+    told = f"no viewer meets {tried} any more; it went back for: {why}"
     if phase is Phase.CONTAINED:
         return Answer(tone=Tone.WATCH, word="Contained", why=told)
     return Answer(tone=Tone.GOOD, word="Safe again", why=told)
+
+
+def _on_trial(canary: Mapping[str, Any]) -> str:
+    """What workers leave at a rollback: the stack stays, the variants on it go."""
+    return str(canary["variant"] or f"the variants on trial on stack {canary['stack']}")
 
 
 def _steps(

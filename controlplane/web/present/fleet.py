@@ -136,7 +136,7 @@ def _answer(page: FleetPage, *, now: datetime) -> Answer:
         return found
     live = _in_phase(page.canaries, tuple(set(Phase) - TERMINAL))
     if live:
-        why = f"nothing fails; {live['name']} is {live['phase']} with {live['variant']}"
+        why = f"nothing fails; {live['name']} is {live['phase']} with {canary_view.candidate(live)}"
         return Answer(tone=Tone.WATCH, word="Safe so far", why=why)
     return Answer(tone=Tone.GOOD, word="Safe", why="every worker is in service, no canary runs")
 
