@@ -82,10 +82,17 @@ def show_canaries(
         found = canaries.list_page(
             conn, fleet=fleet or viewer.fleet, after=cursor, limit=NUM_SHOWN + 1
         )
+        is_sample = any(one.is_sample for one in fleets.list_all(conn) if one.name == fleet)
     rows = [canary_view.row(one, now=now) for one in found[:NUM_SHOWN]]
     further = str(found[NUM_SHOWN - 1]["id"]) if len(found) > NUM_SHOWN else None
     return rendering.page(
-        request, "canaries.html", viewer=viewer, rows=rows, fleet=fleet, further=further
+        request,
+        "canaries.html",
+        viewer=viewer,
+        rows=rows,
+        fleet=fleet,
+        is_sample=is_sample,
+        further=further,
     )
 
 

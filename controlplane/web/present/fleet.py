@@ -37,6 +37,7 @@ class FleetView:
     """Everything the page of a fleet says."""
 
     name: str
+    is_sample: bool
     answer: Answer
     facts: tuple[tuple[str, str], ...]
     tiles: tuple[TileView, ...]
@@ -48,6 +49,7 @@ class CardView:
     """A fleet in the list of fleets."""
 
     name: str
+    is_sample: bool
     answer: Answer
     facts: tuple[tuple[str, str], ...]
 
@@ -57,10 +59,11 @@ def view(page: FleetPage, *, now: datetime) -> FleetView:
     fleet = page.fleet
     return FleetView(
         name=fleet.name,
+        is_sample=fleet.is_sample,
         answer=_answer(page, now=now),
         facts=(
             *_facts(fleet),
-            ("open sessions", str(fleet.num_open_sessions)),
+            *_counts(fleet, ("open sessions", fleet.num_open_sessions)),
         ),
         tiles=tuple(
             _tile(worker, [s for s in page.sessions if s.worker == worker.name], now=now)
@@ -74,13 +77,17 @@ def card(fleet: FleetRow, *, now: datetime) -> CardView:
     """A fleet in a list, judged on its counts alone."""
     return CardView(
         name=fleet.name,
+        is_sample=fleet.is_sample,
         answer=_of_counts(fleet, now=now)
         or Answer(tone=Tone.GOOD, word="Safe", why="every worker is in service"),
         facts=(
             *_facts(fleet),
-            ("workers", str(fleet.num_workers)),
-            ("open sessions", str(fleet.num_open_sessions)),
-            ("live canaries", str(fleet.num_live_canaries)),
+            *_counts(
+                fleet,
+                ("workers", fleet.num_workers),
+                ("open sessions", fleet.num_open_sessions),
+                ("live canaries", fleet.num_live_canaries),
+            ),
         ),
     )
 
@@ -142,6 +149,9 @@ def _answer(page: FleetPage, *, now: datetime) -> Answer:
 
 
 def _of_counts(fleet: FleetRow, *, now: datetime) -> Answer | None:
+    if fleet.is_sample:
+        why = "made-up sessions that were imported; it takes no worker and nothing is flipped"
+        return Answer(tone=Tone.CALM, word="Sample data", why=why)
     if fleet.stopped_reason is not None:
         why = f"every worker runs its fallback: {fleet.stopped_reason}"
         return Answer(tone=Tone.BAD, word="Line stopped", why=why)
@@ -161,9 +171,16 @@ def _of_counts(fleet: FleetRow, *, now: datetime) -> Answer | None:
 
 
 def _facts(fleet: FleetRow) -> tuple[tuple[str, str], ...]:
+    if fleet.is_sample:
+        return ()
     mode = "enforce: flips by itself" if fleet.mode == "enforce" else "observe: flips nothing"
     promoted = words.flags(fleet.promoted) if fleet.promoted else "nothing: fallbacks"
     return (("mode", mode), ("promoted", promoted))
+
+
+def _counts(fleet: FleetRow, *counts: tuple[str, int]) -> tuple[tuple[str, str], ...]:
+    # A sample has none of these and never will: noughts would read as if it might.
+    return () if fleet.is_sample else tuple((name, str(count)) for name, count in counts)
 
 
 def _in_phase(

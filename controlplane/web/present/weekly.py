@@ -83,7 +83,7 @@ def view(rows: Iterable[Mapping[str, Any]]) -> tuple[SectionView, ...]:
 def _section(fleet: str, is_synthetic: bool, rows: Sequence[Mapping[str, Any]]) -> SectionView:  # noqa: FBT001 - half of the group's key
     pure = [row for row in rows if not row.get("is_mixed")]
     weeks = _totals(rows)
-    kind = "synthetic probes" if is_synthetic else "live sessions"
+    kind = "synthetic probes" if is_synthetic else _kind(rows)
     is_sample = any(row.get("is_sample") for row in rows)
     return SectionView(
         fleet=fleet,
@@ -94,6 +94,14 @@ def _section(fleet: str, is_synthetic: bool, rows: Sequence[Mapping[str, Any]]) 
         rows=_table(pure),
         mixed=_table([row for row in rows if row.get("is_mixed")]),
     )
+
+
+def _kind(rows: Sequence[Mapping[str, Any]]) -> str:
+    match {bool(row.get("is_imported")) for row in rows}:
+        case kinds if len(kinds) > 1:
+            return "live and imported sessions"
+        case kinds:
+            return "imported sessions" if True in kinds else "live sessions"
 
 
 def _totals(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
