@@ -16,6 +16,7 @@ from controlplane.domain.policy import (
     MemoryGate,
     QualityGate,
     StallGate,
+    Traffic,
 )
 
 _MOST_FPS: Final = 240.0
@@ -37,19 +38,43 @@ def _floor(fields_: Table) -> FloorGate:
     return FloorGate(
         at_least=fields_.number("at_least", least=1.0, most=_MOST_FPS),
         sustained=_optional(fields_, "sustained"),
+        traffic=_traffic(fields_),
     )
 
 
 def _floor_bounds(gate: FloorGate) -> dict[str, object]:
     sustained = {"sustained": duration_text(gate.sustained)} if gate.sustained else {}
-    return {"at_least": gate.at_least, **sustained}
+    return {"at_least": gate.at_least, **sustained, **_traffic_bound(gate.traffic)}
 
 
 def _floor_words(gate: FloorGate) -> str:
     told = f"every session of the canary averages {gate.at_least} fps or more"
     if gate.sustained:
         told += f"; one that runs below for {duration_text(gate.sustained)} counts before it ends"
-    return told
+    return told + _traffic_words(gate.traffic)
+
+
+def _failures(fields_: Table) -> FailureGate:
+    return FailureGate(
+        at_most=fields_.whole("at_most", least=0, most=MOST_COUNT), traffic=_traffic(fields_)
+    )
+
+
+def _failures_words(gate: FailureGate) -> str:
+    told = f"at most {gate.at_most} canary sessions fail or are lost"
+    return told + _traffic_words(gate.traffic)
+
+
+def _traffic(fields_: Table) -> Traffic | None:
+    return Traffic(fields_.word("traffic", list(Traffic))) if "traffic" in fields_ else None
+
+
+def _traffic_bound(traffic: Traffic | None) -> dict[str, object]:
+    return {} if traffic is None else {"traffic": traffic.value}
+
+
+def _traffic_words(traffic: Traffic | None) -> str:
+    return "" if traffic is None else f"; asked of {traffic} sessions only"
 
 
 def _memory(fields_: Table) -> MemoryGate:
@@ -131,14 +156,18 @@ def _coverage_words(gate: CoverageGate) -> str:
 FORMS: Final[Mapping[str, Form]] = MappingProxyType(
     {
         "floor": Form(
-            "session_fps", frozenset({"at_least", "sustained"}), _floor, _floor_bounds, _floor_words
+            "session_fps",
+            frozenset({"at_least", "sustained", "traffic"}),
+            _floor,
+            _floor_bounds,
+            _floor_words,
         ),
         "failures": Form(
             "failed_sessions",
-            frozenset({"at_most"}),
-            lambda f: FailureGate(at_most=f.whole("at_most", least=0, most=MOST_COUNT)),
-            lambda gate: {"at_most": gate.at_most},
-            lambda gate: f"at most {gate.at_most} canary sessions fail or are lost",
+            frozenset({"at_most", "traffic"}),
+            _failures,
+            lambda gate: {"at_most": gate.at_most, **_traffic_bound(gate.traffic)},
+            _failures_words,
         ),
         "stall": Form(
             "longest_stall",

@@ -152,7 +152,7 @@ def _never_of_inputs(gates: Gates) -> Iterator[Answer]:
 def _floor(policy: Policy, served: Served) -> Iterator[Answer]:
     gate = policy.gates.floor
     live = sum(step.least_sessions for step in policy.steps if step.traffic is Traffic.LIVE)
-    if gate is None or not live:
+    if gate is None or not live or gate.traffic is Traffic.SYNTHETIC:
         return
     share = 1 - (1 - served.slow_rate) ** live
     text = (

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from controlplane.domain import compared_gates, coverage_gate, gates, memory_gate, preflight
 from controlplane.domain.policy import Gates, Preflight
-from controlplane.domain.verdict import Case, GateResult, Judgement
+from controlplane.domain.verdict import Case, GateResult, Judgement, Verdict
 
 
 def judge(case: Case, *, now: datetime) -> Judgement:
@@ -40,9 +40,10 @@ def judge_preflight(asked: Preflight, case: Case) -> Judgement:
 
 
 def _of_sessions(asked: Gates, case: Case) -> Iterator[GateResult]:
-    if asked.failures:
+    traffic = case.step.traffic
+    if asked.failures and asked.failures.traffic in (None, traffic):
         yield gates.failures(asked.failures, case)
-    if asked.floor:
+    if asked.floor and asked.floor.traffic in (None, traffic):
         yield gates.floor(asked.floor, case)
     if asked.stall:
         yield gates.stall(asked.stall, case)
@@ -50,8 +51,13 @@ def _of_sessions(asked: Gates, case: Case) -> Iterator[GateResult]:
 
 def _of_blocks(asked: Gates, case: Case, *, now: datetime) -> Iterator[GateResult]:
     if asked.regression:
-        yield compared_gates.regression(asked.regression, case, now=now)
-    if asked.non_inferiority:
+        result = compared_gates.regression(asked.regression, case, now=now)
+        # A step without controls, as a soak is, can show no regression; it can hide none either.
+        if case.has_controls or result.verdict is Verdict.FAILING:
+            yield result
+    if not case.has_controls:
+        return
+    if asked.non_inferiority and case.step.margin is not None:
         yield compared_gates.non_inferiority(asked.non_inferiority, case)
     if asked.slow_rate:
         yield compared_gates.slow_rate(asked.slow_rate, case)

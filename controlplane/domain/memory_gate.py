@@ -5,9 +5,11 @@ slow, and for days nobody's failed: the bytes said it from the third length on.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from controlplane.domain.document import share_text
 from controlplane.domain.evidence import MemoryEvidence
 from controlplane.domain.gates import canary_sessions, unmeasured
 from controlplane.domain.policy import MemoryGate
@@ -27,16 +29,16 @@ def memory(gate: MemoryGate, case: Case, *, now: datetime) -> GateResult:
         if memory.worker in case.exposed and _is_recent(memory, case, now=now)
     ]
     missing = case.exposed - {memory.worker for memory in memories}
-    failing = [(memory, why) for memory in memories for why in _excesses(memory, gate)]
+    failing = [(memory, excess) for memory in memories for excess in _excesses(memory, gate)]
     if failing:
-        memory, why = failing[0]
+        memory, excess = failing[0]
         return GateResult(
             gate="memory",
             verdict=Verdict.FAILING,
-            value=growth_per_length(memory),
-            limit=limit_bytes,
+            value=excess.num_bytes,
+            limit=excess.allowed_bytes,
             num_samples=len(memory.lengths),
-            reason=f"{memory.worker}: {why}",
+            reason=f"{memory.worker}: {excess.why}",
             failed_at=min(memory.received_at for memory, _ in failing),
         )
     if missing or not memories:
@@ -83,40 +85,43 @@ def growth_per_length(memory: MemoryEvidence) -> float:
     return (sum(retained) - min(retained)) / (len(retained) - 1)
 
 
-def _excesses(memory: MemoryEvidence, gate: MemoryGate) -> Iterable[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Excess:
+    """A bound that is broken, both numbers in bytes."""
+
+    num_bytes: float
+    allowed_bytes: float
+    why: str
+
+
+def _excesses(memory: MemoryEvidence, gate: MemoryGate) -> Iterable[_Excess]:
     growth = growth_per_length(memory)
     num_retained = sum(num_bytes > 0 for num_bytes in memory.lengths.values())
     is_growth = num_retained >= min(gate.least_lengths, LEAST_RETAINED)
     if is_growth and growth > gate.growth_per_length_at_most:
-        yield (
+        why = (
             f"keeps {_mib(growth)} for each distinct first-forward length"
             f" ({num_retained} seen), {_mib(gate.growth_per_length_at_most)} allowed"
         )
-    if memory.limit_bytes and memory.resident_bytes > gate.usage_at_most * memory.limit_bytes:
-        usage = memory.resident_bytes / memory.limit_bytes
-        yield f"uses {usage:.0%} of its memory limit, {gate.usage_at_most:.0%} allowed"
-    if is_growth and (told := _forecast(memory, gate, growth=growth)):
-        yield told
-
-
-def _forecast(memory: MemoryEvidence, gate: MemoryGate, *, growth: float) -> str | None:
-    """Why the rest of the domain would not fit at this growth; None if it does.
-
-    A length that was met keeps what it keeps. Every other one of the domain, met once, would add as
-    much as those did on average.
-    """
-    if gate.num_domain_lengths is None or not memory.limit_bytes:
-        return None
-    num_retained = sum(num_bytes > 0 for num_bytes in memory.lengths.values())
-    num_to_come = max(0, gate.num_domain_lengths - num_retained)
-    needed = memory.resident_bytes + growth * num_to_come
+        yield _Excess(num_bytes=growth, allowed_bytes=gate.growth_per_length_at_most, why=why)
+    if not memory.limit_bytes:
+        return
     allowed = gate.usage_at_most * memory.limit_bytes
-    if needed <= allowed:
-        return None
-    return (
-        f"keeps {_mib(growth)} for each of {num_retained} lengths; all {gate.num_domain_lengths}"
-        f" would need {_mib(needed)}, {_mib(allowed)} allowed"
-    )
+    if memory.resident_bytes > allowed:
+        usage = memory.resident_bytes / memory.limit_bytes
+        why = f"uses {usage:.1%} of its memory limit, {share_text(gate.usage_at_most)} allowed"
+        yield _Excess(num_bytes=memory.resident_bytes, allowed_bytes=allowed, why=why)
+    elif is_growth and gate.num_domain_lengths is not None:
+        # A length that was met keeps what it keeps; every other one of the domain, met once, would
+        # add as much as those did on average.
+        num_to_come = max(0, gate.num_domain_lengths - num_retained)
+        needed = memory.resident_bytes + growth * num_to_come
+        why = (
+            f"keeps {_mib(growth)} for each of {num_retained} lengths; all"
+            f" {gate.num_domain_lengths} would need {_mib(needed)}, {_mib(allowed)} allowed"
+        )
+        if needed > allowed:
+            yield _Excess(num_bytes=needed, allowed_bytes=allowed, why=why)
 
 
 def _is_recent(memory: MemoryEvidence, case: Case, *, now: datetime) -> bool:

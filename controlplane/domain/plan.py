@@ -6,7 +6,7 @@ acts; it decides nothing itself.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from controlplane.domain import bake, blocks, containment, fleet, judge, preflight
@@ -280,7 +280,9 @@ def _advance(seen: Observation, judgement: Judgement) -> _News | None:
     if asked and not seen.is_canary_only:
         return _News(event=Event.PROMOTE_REQUESTED, reason=asked.reason, request=asked)
     if canary.phase is Phase.PROGRESSING and canary.step == len(seen.policy.steps) - 1:
-        reason = f"every gate of {step.name} passes; it bakes for {step.bake.total_seconds():g} s"
+        left = max(timedelta(0), step.bake - canary.bake).total_seconds()
+        baking = f"; it bakes for {left:.0f} s more" if left else "; its bake is complete"
+        reason = f"every gate of {step.name} passes{baking}"
         return _News(event=Event.LAST_STEP_PASSED, reason=reason)
     if canary.bake < step.bake:
         return None
@@ -293,7 +295,8 @@ def _baked_out(seen: Observation) -> _News:
     if seen.is_canary_only:
         reason = f"{seen.canary.candidate} passes, but may not be promoted: it is for canaries only"
         return _News(event=Event.INCONCLUSIVE, reason=reason)
-    reason = f"every gate passes after {seen.canary.bake.total_seconds():.0f} s of bake"
+    baked, asked = seen.canary.bake.total_seconds(), seen.step.bake.total_seconds()
+    reason = f"every gate passes after {baked:.0f} s of bake, {asked:g} s asked for"
     return _News(event=Event.BAKE_PASSED, reason=reason)
 
 

@@ -78,6 +78,7 @@ class FloorGate:
     at_least: float = FLOOR_FPS
     # A session that runs below the floor counts from this much streaming on; None: once judged.
     sustained: timedelta | None = None
+    traffic: Traffic | None = None  # asked in steps with this traffic only; None: in all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +147,7 @@ class FailureGate:
     """At most this many sessions of the canary arm fail or are lost."""
 
     at_most: int = 0
+    traffic: Traffic | None = None  # likewise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

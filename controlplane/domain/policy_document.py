@@ -192,6 +192,10 @@ def _steps(root: Table, *, flag: Flag | None, has_margins: bool) -> tuple[Step, 
             sentence = f"100%: {why}, so a whole worker is one arm"
             raise fields.refusal("arm_share", allowed=sentence)
         steps.append(step)
+    if has_margins and steps[-1].margin is None:
+        # The last step is what promotes.
+        sentence = f"a percentage of at most {share_text(_MOST_MARGIN)}, with non_inferiority"
+        raise InvalidValueError(f"steps[{len(steps) - 1}].margin", None, allowed=sentence)
     return tuple(steps)
 
 
@@ -212,10 +216,13 @@ def _margin(fields: Table, earlier: Sequence[Step], *, is_asked: bool) -> float 
         if "margin" in fields:
             raise fields.refusal("margin", allowed="a margin where non_inferiority is asked")
         return None
+    if "margin" not in fields:
+        return None
     margin = float(fields.share("margin", most=_MOST_MARGIN))
-    if earlier and earlier[-1].margin is not None and margin > earlier[-1].margin:
-        bound = share_text(earlier[-1].margin)
-        raise fields.refusal("margin", allowed=f"at most {bound}, the margin of the step before")
+    before = next((step.margin for step in reversed(earlier) if step.margin is not None), margin)
+    if margin > before:
+        allowed = f"at most {share_text(before)}, the margin of a step before"
+        raise fields.refusal("margin", allowed=allowed)
     return margin
 
 

@@ -71,6 +71,11 @@ class Case:
     attempt: int = 1  # of this variant there; evidence to promote counts for less each time
     qualified_slow_rate: float | None = None  # of the baseline, on record; None: none is
 
+    @property
+    def has_controls(self) -> bool:
+        """Whether the step compares: its arms are drawn, or whole workers are arms in every step."""
+        return self.step.arm_share < 1 or all(step.arm_share >= 1 for step in self.policy.steps)
+
 
 def _failed_at(result: GateResult) -> datetime:
     assert result.failed_at is not None, f"{result.gate} fails without a time"
