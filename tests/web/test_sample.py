@@ -7,7 +7,7 @@ from tests.api.test_imports import PATH, table
 from tests.web import visitor
 
 SAMPLE = "sample"
-_MISLEADING = ("Empty", "no worker has registered", "No worker has registered", "mode", "begins one")
+_MISLEADING = ("Empty", "o worker has registered", "mode", "begins one")
 
 
 @pytest.fixture

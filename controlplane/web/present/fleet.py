@@ -149,14 +149,11 @@ def _answer(page: FleetPage, *, now: datetime) -> Answer:
 
 
 def _of_counts(fleet: FleetRow, *, now: datetime) -> Answer | None:
-    if fleet.is_sample:
-        why = "made-up sessions that were imported; it takes no worker and nothing is flipped"
-        return Answer(tone=Tone.CALM, word="Sample data", why=why)
+    if fleet.is_sample or (fleet.num_workers == 0 and fleet.stopped_reason is None):
+        return _without_workers(fleet)
     if fleet.stopped_reason is not None:
         why = f"every worker runs its fallback: {fleet.stopped_reason}"
         return Answer(tone=Tone.BAD, word="Line stopped", why=why)
-    if fleet.num_workers == 0:
-        return Answer(tone=Tone.CALM, word="Empty", why="no worker has registered")
     if fleet.num_tripped:
         why = f"the breaker of {words.count(fleet.num_tripped, 'worker')} is open"
         return Answer(tone=Tone.BAD, word="Look at it", why=why)
@@ -168,6 +165,13 @@ def _of_counts(fleet: FleetRow, *, now: datetime) -> Answer | None:
         why = f"{words.count(fleet.num_out_of_service, 'worker')} out of service"
         return Answer(tone=Tone.WATCH, word="Safe", why=why)
     return None
+
+
+def _without_workers(fleet: FleetRow) -> Answer:
+    if fleet.is_sample:
+        why = "made-up sessions that were imported; it takes no worker and nothing is flipped"
+        return Answer(tone=Tone.CALM, word="Sample data", why=why)
+    return Answer(tone=Tone.CALM, word="Empty", why="no worker has registered")
 
 
 def _facts(fleet: FleetRow) -> tuple[tuple[str, str], ...]:
