@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, assert_never
 
-from controlplane.domain.canary import RUNNING, TERMINAL, Phase
+from controlplane.domain.canary import RUNNING, TERMINAL, Event, Phase
 from controlplane.domain.containment import Exposure
 from controlplane.domain.verdict import Verdict
 from controlplane.services.pages import CanaryPage
@@ -20,6 +20,8 @@ _TONES = {
     Verdict.UNMEASURED: Tone.WATCH,
 }
 _BACK = (Phase.ROLLING_BACK, Phase.CONTAINED, Phase.ROLLED_BACK)
+# Its end says nothing of what was on trial: no gate failed.
+_ENDED = (Event.ABORT_REQUESTED, Event.WITHDRAWN, Event.CONTROL_LOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,7 @@ def view(page: CanaryPage, *, now: datetime) -> CanaryView:
     return CanaryView(
         name=canary["name"],
         fleet=canary["fleet"],
-        answer=answer(shown),
+        answer=answer(shown, page.transitions),
         facts=(
             ("phase", f"{words.spoken(phase)} for {words.duration(now - canary['phase_since'])}"),
             ("change", change(canary)),
@@ -124,7 +126,7 @@ def view(page: CanaryPage, *, now: datetime) -> CanaryView:
             ("began", words.at(canary["created_at"])),
             ("lease", _lease(canary["lease_until"], now=now)),
         ),
-        steps=tuple(_steps(shown["steps"], canary, phase)),
+        steps=tuple(_steps(shown["steps"], canary, _ending(page.transitions))),
         gates=gates(shown["gates"], now=now),
         judged=_judged(shown, phase, now=now),
         exposed=tuple(_exposed(one, phase, now=now) for one in shown["workers"]),
@@ -188,8 +190,8 @@ def tone(phase: Phase) -> Tone:
             assert_never(phase)
 
 
-def answer(shown: Mapping[str, Any]) -> Answer:
-    """Whether viewers are safe from this canary, and why."""
+def answer(shown: Mapping[str, Any], transitions: Sequence[Transition] = ()) -> Answer:
+    """Whether viewers are safe from this canary, and why; `transitions` come newest first."""
     canary = shown["canary"]
     phase = Phase(canary["phase"])
     tried = "the variant" if canary["variant"] else candidate(canary)
@@ -205,7 +207,7 @@ def answer(shown: Mapping[str, Any]) -> Answer:
         case Phase.PROGRESSING | Phase.BAKING | Phase.HELD:
             return _running(shown, is_held=phase is Phase.HELD)
         case Phase.ROLLING_BACK | Phase.CONTAINED | Phase.ROLLED_BACK:
-            return _going_back(shown, phase)
+            return _going_back(shown, phase, why=_why_back(canary, transitions))
         case _:
             assert_never(phase)
 
@@ -232,10 +234,29 @@ def _running(shown: Mapping[str, Any], *, is_held: bool) -> Answer:
     return Answer(tone=Tone.GOOD, word="Safe so far", why="every gate passes")
 
 
-def _going_back(shown: Mapping[str, Any], phase: Phase) -> Answer:
+def _ending(transitions: Sequence[Transition]) -> Transition | None:
+    """What sent it back without a failed gate, if that did."""
+    begun = (one for one in transitions if one.phase_to is Phase.ROLLING_BACK)
+    last = next(begun, None)
+    return last if last is not None and last.event in _ENDED else None
+
+
+def _why_back(canary: Mapping[str, Any], transitions: Sequence[Transition]) -> str:
+    ending = _ending(transitions)
+    if ending is None:
+        return f"it was sent back for: {canary['reason']}"
+    told = f"ended by {ending.actor}: {canary['reason']}"
+    if ending.phase_from is not Phase.HELD:
+        return told
+    earlier = (one for one in transitions if one.sequence < ending.sequence)
+    held = next((one for one in earlier if one.phase_to is Phase.HELD), None)
+    return f"{told}; before, it was held: {held.reason}" if held else told
+
+
+def _going_back(shown: Mapping[str, Any], phase: Phase, *, why: str) -> Answer:
     workers: Sequence[Exposure] = shown["workers"]
     lost = [one.worker for one in workers if one.quarantined_at is not None]
-    why, tried = shown["canary"]["reason"], _on_trial(shown["canary"])
+    tried = _on_trial(shown["canary"])
     if lost:
         told = f"{', '.join(lost)} did not answer and is quarantined; {why}"
         return Answer(tone=Tone.BAD, word="Look at it", why=told)
@@ -243,7 +264,7 @@ def _going_back(shown: Mapping[str, Any], phase: Phase) -> Answer:
         num_in = sum(not one.is_out for one in workers)
         told = f"{words.count(num_in, 'worker')} still to leave {tried}; {why}"
         return Answer(tone=Tone.BAD, word="Not safe yet", why=told)
-    told = f"no viewer meets {tried} any more; it went back for: {why}"
+    told = f"no viewer meets {tried} any more; {why}"
     if phase is Phase.CONTAINED:
         return Answer(tone=Tone.WATCH, word="Contained", why=told)
     return Answer(tone=Tone.GOOD, word="Safe again", why=told)
@@ -255,12 +276,15 @@ def _on_trial(canary: Mapping[str, Any]) -> str:
 
 
 def _steps(
-    steps: Sequence[Mapping[str, Any]], canary: Mapping[str, Any], phase: Phase
+    steps: Sequence[Mapping[str, Any]], canary: Mapping[str, Any], ending: Transition | None
 ) -> list[StepView]:
-    return [_step(step, index, canary, phase) for index, step in enumerate(steps)]
+    return [_step(step, index, canary, ending) for index, step in enumerate(steps)]
 
 
-def _step(step: Mapping[str, Any], index: int, canary: Mapping[str, Any], phase: Phase) -> StepView:
+def _step(
+    step: Mapping[str, Any], index: int, canary: Mapping[str, Any], ending: Transition | None
+) -> StepView:
+    phase = Phase(canary["phase"])
     bake: timedelta = step["bake_s"]
     asks = (
         f"{words.duration(bake)} of bake, {words.count(step['least_sessions'], 'session')},"
@@ -274,7 +298,10 @@ def _step(step: Mapping[str, Any], index: int, canary: Mapping[str, Any], phase:
         return StepView(name=step["name"], state=ahead, asks=asks, countdown="", share=0.0)
     done: timedelta = canary["bake_s"]
     share = min(100.0, round(100 * done / bake, 1)) if bake else 100.0
-    state, countdown = _present(phase, left=max(timedelta(0), bake - done))
+    if phase in _BACK and ending is not None:
+        state, countdown = State(tone=Tone.CALM, word="ended here"), ""
+    else:
+        state, countdown = _present(phase, left=max(timedelta(0), bake - done))
     return StepView(name=step["name"], state=state, asks=asks, countdown=countdown, share=share)
 
 
@@ -366,7 +393,7 @@ def _event(one: Transition) -> EventView:
     is_same = one.phase_from is one.phase_to
     return EventView(
         at=words.at(one.at),
-        what=words.spoken(one.event),
+        what=_what(one),
         change=words.spoken(one.phase_to)
         if is_same
         else f"{words.spoken(one.phase_from)} → {words.spoken(one.phase_to)}",
@@ -374,3 +401,10 @@ def _event(one: Transition) -> EventView:
         actor=one.actor,
         decision_id=one.decision_id,
     )
+
+
+def _what(one: Transition) -> str:
+    # A preflight that was judged has its decision: without one the policy asks for none.
+    if one.event is Event.PREFLIGHT_PASSED and one.decision_id is None:
+        return "no preflight asked"
+    return words.spoken(one.event)
