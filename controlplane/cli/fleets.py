@@ -10,7 +10,6 @@ from controlplane.cli import acting, names, output, upkeep
 from controlplane.cli.acting import Change
 from controlplane.cli.client import Json
 from controlplane.cli.session import Session, action, query
-from controlplane.cli.upkeep import Note
 
 app = typer.Typer(help="Adopt fleets, see them, and say how far Steadyframe may act.")
 
@@ -61,12 +60,10 @@ def show(session: Session, fleet: FleetName) -> None:
             "workers": len(workers),
             "promoted": found.get("promoted"),
             "stopped": found.get("stopped_reason"),
-            **{kind: _counted(found_names) for kind, found_names in held.items() if found_names},
+            **_held(held, workers, now=now),
         },
     )
-    if found.get("stopped_reason"):
-        output.write_line()
-        upkeep.write_note(Note(sentence="the line is stopped", command=f"steadyframe lift {fleet}"))
+    upkeep.write_line_note(found, fleet=fleet)
     upkeep.write_notes(workers, fleet=fleet, now=now)
 
 
@@ -112,6 +109,22 @@ def register_line(root: typer.Typer) -> None:
 def mode_of(fleet: Mapping[str, Json]) -> str:
     """How far Steadyframe may act there; of a fleet that is none, that it is a sample."""
     return SAMPLE if fleet.get("is_sample") else str(fleet["mode"])
+
+
+def _held(
+    held: Mapping[str, Sequence[str]], workers: Sequence[Mapping[str, Json]], *, now: datetime
+) -> Mapping[str, str]:
+    """Of each kind how many and which; of those that are silent since when, too."""
+    silent = [
+        f"{worker['name']} {told.removeprefix('silent').strip()}".strip()
+        for worker in workers
+        if (told := upkeep.silence(worker, now=now))
+    ]
+    return {
+        kind: _counted(silent if kind == "silent" else found)
+        for kind, found in held.items()
+        if found
+    }
 
 
 def _counted(held: Sequence[str]) -> str:

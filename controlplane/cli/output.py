@@ -157,6 +157,14 @@ def cell(value: object) -> str:
     return plain.shown(_worded(value))
 
 
+def unbroken(name: object) -> str:
+    """A name for the first column of a table, where a line could begin with a part of it.
+
+    None of ours has a space; at one of another server's, a line is not broken to look like ours.
+    """
+    return cell(name).replace(" ", "\N{OPEN BOX}")
+
+
 def size(num_bytes: object) -> str:
     """A number of bytes in MiB."""
     return f"{num_bytes / MIB:.1f} MiB" if isinstance(num_bytes, int | float) else MISSING

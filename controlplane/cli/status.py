@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
@@ -14,8 +14,6 @@ from controlplane.cli.client import Client, Json
 from controlplane.cli.exits import Exit
 from controlplane.cli.session import Session, query
 
-# The control plane gives up a worker's sessions after as long.
-SILENT_AFTER: Final = timedelta(minutes=2)
 _OVER: Final = frozenset({"promoted", "rolled_back", "cancelled"})
 _CALM: Final = frozenset({"as wanted", "changing", "in a canary", "cordoned", "pinned"})
 
@@ -73,23 +71,17 @@ def _attention(found: Status, now: datetime) -> Iterator[str]:
         yield f"the control plane at {found.url} is not ready: its log says why"
     for fleet in found.fleets:
         if fleet.get("stopped_reason"):
-            yield f"the line of fleet {fleet['name']} is stopped: {fleet['stopped_reason']}"
+            yield (
+                f"the line of fleet {fleet['name']} is stopped: {fleet['stopped_reason']};"
+                f" `steadyframe lift {fleet['name']}` ends it"
+            )
         for worker in found.workers[fleet["name"]]:
-            state = state_of(worker, now=now)
-            if state not in _CALM:
+            if workers.state_of(worker, now=now) not in _CALM:
+                state = workers.state_text(worker, now=now)
                 yield f"worker {fleet['name']}/{worker['name']} is {state}"
     for canary in (one["canary"] for one in found.canaries):
         if canary["phase"] == "held":
             yield f"{canary['name']} is held: {canary['reason']}"
-
-
-def state_of(worker: Mapping[str, Json], *, now: datetime) -> str:
-    """As `worker list` says it, or that nothing has been heard of it lately."""
-    seen = output.moment(worker.get("last_seen_at"))
-    # A time that cannot be read says nothing, and nothing is no sign of life.
-    if seen is None or now - seen > SILENT_AFTER:
-        return "silent"
-    return workers.state_of(worker, now=now)
 
 
 def _part(name: str) -> str:
@@ -110,7 +102,7 @@ def _as_json(found: Status, needs: Sequence[str], *, now: datetime) -> Mapping[s
 
 
 def _states(found: Status, fleet: Mapping[str, Json], *, now: datetime) -> Counter[str]:
-    return Counter(state_of(worker, now=now) for worker in found.workers[fleet["name"]])
+    return Counter(workers.state_of(worker, now=now) for worker in found.workers[fleet["name"]])
 
 
 def _write(found: Status, needs: Sequence[str], *, now: datetime) -> None:

@@ -2,19 +2,23 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from controlplane.cli import output
 from controlplane.cli.client import Json
+from controlplane.domain.fleet import REACHABLE_WITHIN
 
 # The most pressing first.
-KINDS: Final = ("quarantined", "break-glass", "tripped", "cordoned", "pinned")
+KINDS: Final = ("silent", "quarantined", "break-glass", "tripped", "cordoned", "pinned")
+# A time of day says enough of what is younger.
+_DAY: Final = timedelta(days=1)
 
 
 def kinds_of(worker: Mapping[str, Json], *, now: datetime) -> tuple[str, ...]:
     """Those of `KINDS` that hold for the worker."""
     holds = {
+        "silent": silence(worker, now=now) is not None,
         "quarantined": bool(worker.get("is_quarantined")),
         "break-glass": bool(worker.get("is_break_glass")),
         "tripped": bool(worker.get("trip")),
@@ -22,6 +26,19 @@ def kinds_of(worker: Mapping[str, Json], *, now: datetime) -> tuple[str, ...]:
         "pinned": bool(pins_of(worker, now=now)),
     }
     return tuple(kind for kind in KINDS if holds[kind])
+
+
+def silence(worker: Mapping[str, Json], *, now: datetime) -> str | None:
+    """Since when nothing was heard of the worker, or None where it was heard of lately."""
+    seen = output.moment(worker.get("last_seen_at"))
+    # A time that cannot be read says nothing, and nothing is no sign of life.
+    if seen is None:
+        return "silent"
+    # As the web page and the metrics have it.
+    if now - seen <= REACHABLE_WITHIN:
+        return None
+    at = output.time_of(worker["last_seen_at"])
+    return f"silent since {at if now - seen >= _DAY else at[11:]}"
 
 
 def by_kind(workers: Sequence[Mapping[str, Json]], *, now: datetime) -> Mapping[str, list[str]]:
@@ -57,6 +74,18 @@ def write_notes(
             output.write_line(title, style="bold")
     for note in told:
         write_note(note)
+
+
+def line_note(fleet: str) -> Note:
+    """What keeps every worker of the fleet at its fallback, and what ends it."""
+    return Note(sentence="the line is stopped", command=f"steadyframe lift {fleet}")
+
+
+def write_line_note(found: Mapping[str, Json], *, fleet: str) -> None:
+    """On stdout, where `found`, a fleet, has its line stopped."""
+    if found.get("stopped_reason"):
+        output.write_line()
+        write_note(line_note(fleet))
 
 
 def write_note(note: Note) -> None:

@@ -41,20 +41,20 @@ def list_workers(session: Session, fleet: FleetName) -> None:
         return
     now = _now()
     output.write_table(
-        ("worker", "hardware", "flags", "gen", "state", "seen"),
+        ("worker", "hardware", "flags", "gen", "state"),
         [
             (
-                worker["name"],
+                output.unbroken(worker["name"]),
                 worker["hardware"],
                 worker.get("effective_flags"),
                 worker.get("effective_generation"),
-                state_of(worker, now=now),
-                output.time_of(worker.get("last_seen_at"))[11:],
+                state_text(worker, now=now),
             )
             for worker in workers
         ],
         empty=f"no worker has registered in fleet {fleet}",
     )
+    upkeep.write_line_note(session.client.get(f"/v1/fleets/{fleet}"), fleet=fleet)
     upkeep.write_notes(workers, fleet=fleet, now=now)
 
 
@@ -69,7 +69,7 @@ def show(session: Session, fleet: FleetName, worker: WorkerName) -> None:
     output.write_fields(
         f"worker {fleet}/{found['name']}",
         {
-            "state": state_of(found, now=now),
+            "state": state_text(found, now=now),
             "hardware": found.get("hardware"),
             "stack": found.get("stack"),
             "incarnation": found.get("incarnation"),
@@ -85,6 +85,7 @@ def show(session: Session, fleet: FleetName, worker: WorkerName) -> None:
             "last record": output.time_of(found.get("last_record_at")),
         },
     )
+    upkeep.write_line_note(session.client.get(f"/v1/fleets/{fleet}"), fleet=fleet)
     upkeep.write_notes([found], fleet=fleet, now=now)
 
 
@@ -175,11 +176,16 @@ def state_of(worker: Mapping[str, Json], *, now: datetime) -> str:
     return "as wanted" if worker.get("is_effective") else "in a canary"
 
 
+def state_text(worker: Mapping[str, Json], *, now: datetime) -> str:
+    """`state_of` a worker; of one that is silent, since when."""
+    return upkeep.silence(worker, now=now) or state_of(worker, now=now)
+
+
 def _layer_note(reason: Mapping[str, Json], fleet: str) -> Note | None:
     """What ends the layer, if it is the fleet's; the worker's own are told with its notes."""
     match reason["layer"]:
         case "stop_the_line":
-            return Note(sentence="the line is stopped", command=f"steadyframe lift {fleet}")
+            return upkeep.line_note(fleet)
         case "observed":
             command = f"steadyframe fleet enforce {fleet}"
             return Note(sentence="the fleet only observes", command=command)

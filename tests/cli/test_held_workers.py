@@ -30,12 +30,12 @@ KINDS = {
 }
 
 
-def plane(*workers: dict[str, Any]) -> FakeControlPlane:
+def plane(*workers: dict[str, Any], fleet: dict[str, Any] = FLEET) -> FakeControlPlane:
     path = "/v1/fleets/live/workers/worker-a"
     reason = {"flag": "f", "variant": "nccl", "layer": "pin", "reason": "pinned by ada"}
     return FakeControlPlane(
         {
-            ("GET", "/v1/fleets/live"): FLEET,
+            ("GET", "/v1/fleets/live"): fleet,
             ("GET", "/v1/fleets/live/workers"): {"items": list(workers)},
             ("GET", path): workers[0],
             ("GET", f"{path}/explain"): {"reasons": [reason]},
@@ -44,7 +44,39 @@ def plane(*workers: dict[str, Any]) -> FakeControlPlane:
 
 
 def worker(**changes: Any) -> dict[str, Any]:
-    return {**WORKER, **FREE, "is_break_glass": False, **changes}
+    """One that was heard of now, whenever that is."""
+    heard = {"last_seen_at": "9999-01-01T00:00:00+00:00"}
+    return {**WORKER, **FREE, **heard, "is_break_glass": False, **changes}
+
+
+SILENT = {"last_seen_at": "2020-01-02T03:04:05+00:00"}
+LOOKS = [
+    ("fleet", "show", "live"),
+    ("worker", "list", "live"),
+    ("worker", "show", "live", "worker-a"),
+]
+
+
+@pytest.mark.parametrize("command", LOOKS, ids=" ".join)
+def test_a_silent_worker_is_shown_as_silent_and_since_when(command: tuple[str, ...]) -> None:
+    """What it said last is no news of it."""
+    there = plane(worker(**SILENT))
+    said = " ".join(run(there, *command).stdout.split())
+    assert "silent" in said
+    assert "since 2020-01-02" in said
+    assert "03:04:05Z" in said
+    assert "as wanted" not in said
+    assert "silent" not in run(plane(worker()), *command).stdout
+
+
+@pytest.mark.parametrize("command", LOOKS, ids=" ".join)
+def test_a_stopped_line_comes_with_what_ends_it(command: tuple[str, ...]) -> None:
+    """Every worker of the fleet is held by it, and looks as wanted."""
+    stopped = plane(worker(), fleet={**FLEET, "stopped_reason": "frozen"})
+    assert "line is stopped; to end it: steadyframe lift live" in " ".join(
+        run(stopped, *command).stdout.split()
+    )
+    assert "steadyframe lift" not in run(plane(worker()), *command).stdout
 
 
 @pytest.mark.parametrize("held", list(ENDS))

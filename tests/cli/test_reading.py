@@ -47,7 +47,10 @@ def test_json_is_the_only_thing_on_stdout() -> None:
 
 def test_a_table_fits_eighty_columns_and_has_no_colour_without_a_terminal() -> None:
     """Logs and narrow consoles are where it is read at night."""
-    plane = FakeControlPlane({("GET", "/v1/fleets/live/workers"): page(WORKER)})
+    fleet = {"name": "live", "stopped_reason": None}
+    plane = FakeControlPlane(
+        {("GET", "/v1/fleets/live"): fleet, ("GET", "/v1/fleets/live/workers"): page(WORKER)}
+    )
     result = run(plane, "worker", "list", "live")
     assert "worker-a" in result.stdout
     assert "nccl" in result.stdout

@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from controlplane.cli import status
+from controlplane.cli import workers
 from controlplane.cli.exits import Exit
+from controlplane.domain.fleet import REACHABLE_WITHIN
 from tests.cli.fake import FakeControlPlane, run
 from tests.cli.test_reading import WORKER
 
@@ -83,9 +84,25 @@ def test_a_server_that_is_away_is_no_calm() -> None:
     assert "steadyframe serve" in result.stderr
 
 
-def test_a_worker_is_silent_after_two_minutes() -> None:
-    """As long as the control plane waits before it gives its sessions up."""
-    seen = (NOW - timedelta(minutes=2)).isoformat()
-    assert status.state_of(worker(last_seen_at=seen), now=NOW) == "as wanted"
-    later = NOW + timedelta(seconds=1)
-    assert status.state_of(worker(last_seen_at=seen), now=later) == "silent"
+def test_a_stop_comes_with_what_ends_it() -> None:
+    stopped = plane(worker(), fleet={**FLEET, "stopped_reason": "frozen"})
+    assert "steadyframe lift live" in " ".join(run(stopped, "status").stdout.split())
+
+
+def test_a_worker_is_silent_when_the_web_page_says_so() -> None:
+    """Two surfaces that disagree make whoever was woken look for a third."""
+    seen = NOW - REACHABLE_WITHIN
+    one = worker(last_seen_at=seen.isoformat())
+    assert workers.state_text(one, now=NOW) == "as wanted"
+    later = NOW + timedelta(microseconds=1)
+    assert workers.state_of(one, now=later) == "silent"
+    assert workers.state_text(one, now=later) == f"silent since {seen:%H:%M:%S}Z"
+    assert (
+        workers.state_text(one, now=NOW + timedelta(days=2))
+        == f"silent since {seen:%Y-%m-%d %H:%M:%S}Z"
+    )
+
+
+@pytest.mark.parametrize("seen", [None, "", "soon", "2026-11-30T20:00:00"])
+def test_a_worker_whose_last_sign_cannot_be_read_is_silent(seen: str | None) -> None:
+    assert workers.state_text(worker(last_seen_at=seen), now=NOW) == "silent"
