@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.testing._internal.optests.generate_tests import OpCheckError
 
 from tests.worker.cache.reference import frame_places, normed, relative_error, turned
 from worker.cache import contents as contents_
 from worker.config import TINY_EDGE_MODEL
 from worker.ops import attention, fp8
-from worker.ops.pre_attention import Heads, Place, PreAttention, fused, unfused
+from worker.ops.pre_attention import Heads, Place, PreAttention, fused, unfused, write_slots
 from worker.ops.rope import Turn
 
 _MODEL = TINY_EDGE_MODEL
@@ -107,15 +108,16 @@ def test_from_bfloat16_the_forms_differ_by_their_roundings(form: PreAttention) -
 
 
 @_FORMS
-def test_in_fp8_the_forms_differ_by_one_step_and_rarely(form: PreAttention) -> None:
+def test_in_fp8_the_forms_differ_rarely(form: PreAttention) -> None:
     """From bfloat16, where the keys before the cast already differ by their roundings."""
     case = _case(torch.bfloat16, is_fp8=True)
     plain, other = case.place(), case.place()
     unfused(case.heads, case.turn, plain)
     form(case.heads, case.turn, other)
     ours, theirs = _new(plain).float(), _new(other).float()
-    assert relative_error(theirs, ours) < 0.02
-    assert float((ours != theirs).float().mean()) < 0.15
+    # The largest in 300 cases were 2.7 % (root mean square) and 6.3 % of the numbers.
+    assert relative_error(theirs, ours) < 0.04
+    assert float((ours != theirs).float().mean()) < 0.10
     assert torch.equal(_bytes(plain.values_HSD), _bytes(other.values_HSD))
     assert plain.clamped_2H is not None
     assert other.clamped_2H is not None
@@ -249,6 +251,16 @@ def test_a_write_that_is_not_declared_is_lost_when_compiled_and_we_would_see_it(
         place.at_T.copy_(torch.arange(_TOKENS))
         form(case.heads, case.turn, place)
         assert torch.equal(place.keys_HSD[:, :_TOKENS], case.heads.k_HTD) is is_kept
+
+
+def test_the_write_declares_every_buffer_that_it_changes() -> None:
+    """One of two undeclared is kept by chance today, so the declaration itself is checked."""
+    place = _clean_place()
+    new = torch.randn((_HEADS, _TOKENS, _WIDTH))
+    arguments = (place.keys_HSD, place.values_HSD, torch.arange(_TOKENS), new, new)
+    torch.library.opcheck(write_slots, arguments, test_utils="test_schema")
+    with pytest.raises(OpCheckError, match="mutate"):
+        torch.library.opcheck(_undeclared_write, arguments, test_utils="test_schema")
 
 
 def _clean_place() -> Place:

@@ -251,7 +251,7 @@ def test_prefix_keys_that_are_rounded_again_at_every_reset_would_be_noticed() ->
         turned = rope.rotated(keys.float(), onward)
         keys.copy_(fp8.rounded_units(turned)[0])
     cache._origin = replace(cache.origin, prefix_time=_NUM_RESETS * model.reset_period)
-    assert _prefix_error(cache, session) > 0.06
+    assert _prefix_error(cache, session) > 0.10
 
 
 def _scales_of(cache: WriteTimeCache) -> CacheScales:

@@ -37,25 +37,33 @@ def _contents(spread: Sequence[float] = _NO_SPREAD) -> Contents:
     return Contents(prefix=_tokens(5, spread), frames=frames, num_frames=len(frames), base=0)
 
 
+# Of a whole window's keys or values of one head; the largest in 600 windows was 3.1 %.
+_ROUNDING = 0.035
+
+
 def _head_errors(contents: Contents, scales: CacheScales) -> list[float]:
     """Keys and values of every block and head, through an FP8 cache and back."""
     cache = WriteTimeCache(ODD_MODEL, num_heads=NUM_HEADS, scales=scales)
     cache.load(contents)
-    held = cache.contents()
-    return [
-        relative_error(getattr(ours, kind)[block, head], getattr(theirs, kind)[block, head])
-        for ours, theirs in zip(held.frames, contents.frames, strict=True)
-        for kind in ("k_BHTD", "v_BHTD")
-        for block in range(_BLOCKS)
-        for head in range(NUM_HEADS)
-    ]
+    errors = []
+    for kind in ("k_BHTD", "v_BHTD"):
+        ours, theirs = (
+            torch.cat([getattr(frame, kind) for frame in held.frames], dim=2)
+            for held in (cache.contents(), contents)
+        )
+        errors += [
+            relative_error(ours[block, head], theirs[block, head])
+            for block in range(_BLOCKS)
+            for head in range(NUM_HEADS)
+        ]
+    return errors
 
 
 @pytest.mark.parametrize("headroom", [1.0, 4.0, 8.0, 64.0, 256.0])
 def test_headroom_costs_no_precision(headroom: float) -> None:
-    """e4m3 is a float: keys and values within 3 % (root mean square) at any headroom."""
+    """e4m3 is a float: the same rounding at any headroom."""
     contents = _contents()
-    assert max(_head_errors(contents, calibrated(contents, headroom=headroom))) < 0.033
+    assert max(_head_errors(contents, calibrated(contents, headroom=headroom))) < _ROUNDING
 
 
 _SPREAD = (2.0**-10, 1.0, 2.0**10)
@@ -63,7 +71,7 @@ _SPREAD = (2.0**-10, 1.0, 2.0**10)
 
 def test_heads_that_differ_by_a_thousand_keep_their_precision() -> None:
     contents = _contents(_SPREAD)
-    assert max(_head_errors(contents, calibrated(contents))) < 0.033
+    assert max(_head_errors(contents, calibrated(contents))) < _ROUNDING
 
 
 def test_one_scale_for_all_heads_would_be_noticed() -> None:
@@ -85,13 +93,11 @@ def test_scales_of_swapped_heads_would_be_noticed() -> None:
 
 
 def test_without_headroom_no_position_and_no_reset_carries_a_key_out_of_range() -> None:
-    """Calibrated on the radius; every pair lies at it, the worst case, in every direction."""
+    """Raw pairs lie diagonal, and a turn makes one channel as long as both: the radius is kept."""
     contents = _contents()
-    pairs = contents.frames[0].k_BHTD
-    pairs = pairs.view(*pairs.shape[:-1], -1, 2)
-    circle = (pairs / pairs.norm(dim=-1, keepdim=True)).flatten(-2)
+    diagonal = torch.ones_like(contents.frames[0].k_BHTD)
     contents = replace(
-        contents, frames=(replace(contents.frames[0], k_BHTD=circle),) * 3, prefix=_empty()
+        contents, frames=(replace(contents.frames[0], k_BHTD=diagonal),) * 3, prefix=_empty()
     )
     scales = calibrated(contents, headroom=1.0)
     cache = WriteTimeCache(ODD_MODEL, num_heads=NUM_HEADS, scales=scales)
@@ -100,13 +106,13 @@ def test_without_headroom_no_position_and_no_reset_carries_a_key_out_of_range() 
         cache.turn_window(7)
         assert int(cache.clamps.on_device_2BH[0].sum()) == 0
     by_largest_number = CacheScales(
-        key_BH=circle.abs().amax(dim=(-2, -1)) / fp8.LARGEST, value_BH=scales.value_BH
+        key_BH=diagonal.abs().amax(dim=(-2, -1)) / fp8.LARGEST, value_BH=scales.value_BH
     )
     cache = WriteTimeCache(ODD_MODEL, num_heads=NUM_HEADS, scales=by_largest_number)
     for base in range(50):
         cache.load(replace(contents, base=base))
         cache.turn_window(7)
-    # By the largest number it would have been: the turn after the rounding overflows.
+    # By the largest number they would have been.
     assert int(cache.clamps.on_device_2BH[0].sum()) > 0
 
 
