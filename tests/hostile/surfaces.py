@@ -155,9 +155,10 @@ _KEY = "key:"
 _ROWS = "/sessions"
 _OTLP = ("/v1/logs", "/v1/metrics")  # what is in them is sent as records
 _POLICY = assets.policies() / "demo.yaml"
+_CANARIES = "/v1/canaries"  # of a flag and a variant, or of a stack: two forms in one schema
 # Where a schema says "text" and the route wants text of a certain form.
 _SENSIBLE: Mapping[str, Mapping[str, Any]] = {
-    "/v1/canaries": {"variant": "fused_small_tiles"},
+    _CANARIES: {"variant": "fused_small_tiles"},
     "/v1/fleets/{fleet}/attestations": {"stack": vocabulary.stack_digest(STACK)},
     "/v1/policies": {"document": _POLICY.read_text()},
     "/v1/policies/lint": {"document": _POLICY.read_text()},
@@ -180,6 +181,11 @@ def _bodies(plane: ControlPlane) -> Iterator[Surface]:
         document |= _SENSIBLE.get(path, {})
         if "probe" in document:
             document |= _probe(plane)
+        if path == _CANARIES:
+            del document["stack"]
+            about_stack = {key: document[key] for key in document.keys() - {"flag", "variant"}}
+            about_stack["stack"] = vocabulary.stack_digest(STACK)
+            yield Surface(name="canaries", document=about_stack, kind="operator", path=path)
         is_worker = "incarnation" in document
         yield Surface(
             name=path.removeprefix("/v1/"),
