@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controlplane.contract import vocabulary
+from controlplane.domain.desired import Layer
 from controlplane.domain.fleet import Worker
 from controlplane.services.pages import WorkerPage
 from controlplane.store.history import Flip
@@ -91,7 +92,7 @@ def view(page: WorkerPage, *, now: datetime) -> WorkerView:
         answer=_answer(page, now=now),
         facts=_facts(worker, now=now),
         flags=tuple(_flags(page)),
-        breaker=_breaker(worker, now=now),
+        breaker=_breaker(page, now=now),
         pins=tuple(
             PinView(
                 flag=pin.flag,
@@ -168,11 +169,20 @@ def _told(one: Flip) -> str:
     return f"{words.flags(one.flags_from)} → {words.flags(one.flags_to)}"
 
 
-def _breaker(worker: Worker, *, now: datetime) -> State:
-    if worker.trip is None:
-        return State(tone=Tone.GOOD, word="closed", why="it has not gone to its fallback by itself")
-    why = f"{worker.trip.reason}, {words.ago(worker.trip.at, now=now)}; restore it once looked at"
+def _breaker(page: WorkerPage, *, now: datetime) -> State:
+    trip = page.worker.trip
+    if trip is None:
+        return State(tone=Tone.GOOD, word="closed", why=_last_opened(page.flips))
+    why = f"{trip.reason}, {words.ago(trip.at, now=now)}; restore it once looked at"
     return State(tone=Tone.BAD, word="open", why=why)
+
+
+def _last_opened(flips: Sequence[Flip]) -> str:
+    """What the flips of the page, newest first, tell of a breaker that is closed by now."""
+    told = next((one for one in flips if one.layer == Layer.BREAKER), None)
+    if told is None:
+        return "nothing of it in what the worker was last told"
+    return f"last opened {words.at(told.at)} ({told.reason.partition(': ')[2]})"
 
 
 def _memory(page: WorkerPage, *, now: datetime) -> str:
