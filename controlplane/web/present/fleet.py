@@ -66,7 +66,12 @@ def view(page: FleetPage, *, now: datetime) -> FleetView:
             *_counts(fleet, ("open sessions", fleet.num_open_sessions)),
         ),
         tiles=tuple(
-            _tile(worker, [s for s in page.sessions if s.worker == worker.name], now=now)
+            _tile(
+                worker,
+                [s for s in page.sessions if s.worker == worker.name],
+                state=_state_in(fleet, worker, now=now),
+                now=now,
+            )
             for worker in page.workers
         ),
         canaries=tuple(canary_view.row(one, now=now) for one in page.canaries),
@@ -96,6 +101,14 @@ def worker_state(worker: Worker, *, now: datetime) -> State:
     """The state of a worker that matters most."""
     troubles = (_out_of_reach(worker, now=now), _trouble(worker), _limit(worker))
     return next((one for one in troubles if one), State(tone=Tone.GOOD, word="in service"))
+
+
+def _state_in(fleet: FleetRow, worker: Worker, *, now: datetime) -> State:
+    """Its state; one that would be in service is held while the line is stopped."""
+    state = worker_state(worker, now=now)
+    if state.tone is Tone.GOOD and fleet.stopped_reason is not None:
+        return State(tone=Tone.WATCH, word="held by the line")
+    return state
 
 
 def _out_of_reach(worker: Worker, *, now: datetime) -> State | None:
@@ -153,7 +166,8 @@ def _of_counts(fleet: FleetRow, *, now: datetime) -> Answer | None:
         return _without_workers(fleet)
     if fleet.stopped_reason is not None:
         why = f"every worker runs its fallback: {fleet.stopped_reason}"
-        return Answer(tone=Tone.BAD, word="Line stopped", why=why)
+        lift = f"steadyframe lift {fleet.name}"
+        return Answer(tone=Tone.BAD, word="Line stopped", why=why, command=lift)
     if fleet.num_tripped:
         why = f"the breaker of {words.count(fleet.num_tripped, 'worker')} is open"
         return Answer(tone=Tone.BAD, word="Look at it", why=why)
@@ -193,13 +207,15 @@ def _in_phase(
     return next((one for one in canaries if one["phase"] in phases), None)
 
 
-def _tile(worker: Worker, sessions: Sequence[SessionView], *, now: datetime) -> TileView:
+def _tile(
+    worker: Worker, sessions: Sequence[SessionView], *, state: State, now: datetime
+) -> TileView:
     rated = next((one for one in sessions if one.fps is not None), None)
     serving = next((one for one in sessions if one.outcome is None), None)
     return TileView(
         name=worker.name,
         path=tuple(sorted(worker.effective_flags.items())),
-        state=worker_state(worker, now=now),
+        state=state,
         fps=words.fps(rated.fps if rated else None),
         is_slow=bool(rated and rated.fps is not None and vocabulary.is_slow(rated.fps)),
         serving=_serving(serving, worker, now=now),

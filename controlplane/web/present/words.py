@@ -29,6 +29,7 @@ class Answer:
     tone: Tone
     word: str
     why: str
+    command: str = ""  # what a person can do about it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
