@@ -136,6 +136,34 @@ def test_the_weekly_report_keeps_mixed_and_synthetic_sessions_apart() -> None:
     assert live.headline.startswith("2026-W45: 25.0 % slow, 0.0 % very slow of 8 rated sessions")
 
 
+@pytest.mark.parametrize("other", [{"stack": "2222222222222222"}, {"is_imported": True}])
+def test_rows_that_differ_in_what_has_no_column_do_not_look_alike(other: dict[str, Any]) -> None:
+    row = {"week": "2026-W45", "fleet": "main", "hardware": "cpu", "stack": "1111111111111111"}
+
+    (alone,) = weekly.view([row])
+    (both,) = weekly.view([row, {**row, **other}])
+
+    assert alone.rows[0].stack == ""
+    assert len(set(both.rows)) == 2
+
+
+def test_a_stack_is_told_by_its_first_digits() -> None:
+    row = {"week": "2026-W45", "fleet": "main"}
+
+    (section,) = weekly.view([{**row, "stack": digit * 16} for digit in "12"])
+
+    assert [one.stack for one in section.rows] == ["11111111", "22222222"]
+
+
+def test_live_and_imported_sessions_of_a_fleet_are_both_named() -> None:
+    row = {"week": "2026-W45", "fleet": "main", "flags": {"f": "v"}}
+
+    (section,) = weekly.view([row, {**row, "is_imported": True}])
+
+    assert section.title == "live and imported sessions"
+    assert [one.kind for one in section.rows] == ["f=v", "f=v (imported)"]
+
+
 def test_a_week_without_rated_sessions_has_no_rate() -> None:
     (section,) = weekly.view([{"week": "2026-W45", "fleet": "main", "num_sessions": 1}])
 

@@ -16,6 +16,7 @@ _MAX_BAR = 8.0
 _TOPS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75)
 # As many labels as a telephone has room for.
 _MAX_LABELS = 8
+_STACK_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ class WeekRow:
     week: str
     kind: str  # the variants, or that they changed on the way
     hardware: str
+    stack: str  # the first digits; empty where the fleet has one alone
     num_sessions: int
     num_rated: int
     slow: str
@@ -81,6 +83,7 @@ def view(rows: Iterable[Mapping[str, Any]]) -> tuple[SectionView, ...]:
 
 
 def _section(fleet: str, is_synthetic: bool, rows: Sequence[Mapping[str, Any]]) -> SectionView:  # noqa: FBT001 - half of the group's key
+    rows = _told_apart(rows)
     pure = [row for row in rows if not row.get("is_mixed")]
     weeks = _totals(rows)
     kind = "synthetic probes" if is_synthetic else _kind(rows)
@@ -94,6 +97,23 @@ def _section(fleet: str, is_synthetic: bool, rows: Sequence[Mapping[str, Any]]) 
         rows=_table(pure),
         mixed=_table([row for row in rows if row.get("is_mixed")]),
     )
+
+
+def _told_apart(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rows, each with what else than its week, variants and hardware it differs from others in.
+
+    Only where there is more than one of it: else it is the same on every row.
+    """
+    has_stacks = len({row.get("stack") for row in rows}) > 1
+    has_kinds = len({bool(row.get("is_imported")) for row in rows}) > 1
+    return [
+        {
+            **row,
+            "stack": str(row.get("stack") or "")[:_STACK_DIGITS] if has_stacks else "",
+            "is_marked": has_kinds and bool(row.get("is_imported")),
+        }
+        for row in rows
+    ]
 
 
 def _kind(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -138,8 +158,9 @@ def _row(row: Mapping[str, Any]) -> WeekRow:
     counts = {name: int(row.get(name) or 0) for name in _COUNTS}
     return WeekRow(
         week=str(row.get("week", "")),
-        kind=words.flags(row.get("flags") or {}),
+        kind=words.flags(row.get("flags") or {}) + (" (imported)" if row["is_marked"] else ""),
         hardware=str(row.get("hardware", words.NOTHING)),
+        stack=row["stack"],
         num_sessions=counts["num_sessions"],
         num_rated=counts["num_rated"],
         slow=_rate(row, "slow", counts["num_slow"], counts["num_rated"]),
