@@ -40,7 +40,11 @@ def likely(name: str, known: Sequence[str]) -> str:
 def _step(client: Client, error: CliError, *, fleet: str | None) -> str:
     if error.exit_code is Exit.REFUSED:
         words = str(error.facts.get("allowed", "")).split(", ")
-        return likely(str(error.facts.get("value")), words)
+        value = str(error.facts.get("value"))
+        near = likely(value, words)
+        if near and error.facts.get("key") == "variant":
+            return likely(value, _safe(client, words, fleet=fleet))
+        return near
     kind, name = error.facts.get("kind"), error.facts.get("name")
     if error.exit_code is not Exit.NOT_FOUND or str(kind) not in _LISTS:
         return ""
@@ -50,6 +54,28 @@ def _step(client: Client, error: CliError, *, fleet: str | None) -> str:
         return ""
     near = likely(str(name), _names(client, path))
     return f"{near} {there}" if near else there
+
+
+def _safe(client: Client, variants: Sequence[str], *, fleet: str | None) -> Sequence[str]:
+    """Those that nobody is warned of: not for canaries only, and not disqualified anywhere.
+
+    None where that cannot be found out: what must not be run is not to be proposed by mistake.
+    """
+    try:
+        harmful = {
+            str(variant.get("name"))
+            for flag in client.items("/v1/flags")
+            for variant in client.rows_of(flag, "variants")
+            if variant.get("is_canary_only") is not False
+        }
+        harmful |= {
+            str(record.get("variant"))
+            for record in client.items("/v1/qualifications", fleet=fleet)
+            if record.get("standing") == "disqualified"
+        }
+    except CliError:
+        return ()
+    return [variant for variant in variants if variant not in harmful]
 
 
 def _names(client: Client, path: str) -> Sequence[str]:

@@ -44,7 +44,7 @@ class Start:
     stack: str
     eligible: tuple[str, ...]  # names
     ahead: tuple[str, ...]  # live canaries of the same fleet and hardware, which come first
-    attempt: int  # 1 + how often the variant has failed there
+    attempt: int  # 1 + how often the variant was compared there and not promoted
     barred_by: Record | None  # the record that disqualifies it there: only an admin may try again
     old_stack: str | None = None  # that a new stack is compared with
     variants: Mapping[str, str] = field(default_factory=dict)  # that both stacks are to run
@@ -74,7 +74,7 @@ def checked(
     ]
     stack = _stack(eligible, workers, hardware=its_hardware, what=f"{flag}={variant}")
     baseline = baseline_of(conn, its_fleet, its_flag, hardware=its_hardware, stack=stack)
-    _check_new(baseline, its_flag, variant=variant)
+    _check_new(baseline, variant=variant, fleet=fleet)
     records = qualification_store.of_subject(
         conn, Qualification(flag=flag, variant=variant, hardware=its_hardware, stack=stack)
     )
@@ -91,7 +91,13 @@ def checked(
         stack=stack,
         eligible=tuple(worker.name for worker in eligible if worker.stack == stack),
         ahead=tuple(one.name for one in live),
-        attempt=ledger.attempt(records),
+        attempt=max(
+            ledger.attempt(records),
+            1
+            + canary_store.num_compared(
+                conn, flag=flag, variant=variant, hardware=its_hardware, stack=stack
+            ),
+        ),
         barred_by=disqualifying(records, fleet=fleet),
     )
 
@@ -251,10 +257,9 @@ def baseline_of(conn: Connection, fleet: Fleet, flag: Flag, *, hardware: str, st
     return promoted if standing is Standing.QUALIFIED else flag.fallback_on(hardware)
 
 
-def _check_new(baseline: str, flag: Flag, *, variant: str) -> None:
+def _check_new(baseline: str, *, variant: str, fleet: str) -> None:
     if variant == baseline:
-        others = [one.name for one in flag.variants if one.name != baseline]
-        raise InvalidValueError("variant", variant, allowed=f"{one_of(others)}; it runs {baseline}")
+        raise ConflictError(f"{variant} is what {fleet} runs already")
 
 
 def _check_not_live(live: Sequence[Canary], *, flag: str, variant: str) -> None:

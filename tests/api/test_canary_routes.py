@@ -50,7 +50,6 @@ def test_the_salt_is_nobodys_business(sqlite_plane: ControlPlane) -> None:
     ("changes", "key", "allowed"),
     [
         ({"variant": "fussed"}, FLAG, "fused_steady"),
-        ({"variant": "nccl"}, "variant", "it runs nccl"),
         ({"hardware": "h100x4"}, "hardware", "cpu"),
         ({"stack": "f0"}, "flag", "no flag and no variant beside a stack"),
         ({"flag": None}, "flag", "or a stack"),
@@ -96,6 +95,17 @@ def test_a_fleet_that_only_observes_runs_no_canary(sqlite_plane: ControlPlane) -
 
     assert answer.status_code == 409
     assert "enforce" in answer.json()["detail"]
+
+
+def test_what_runs_already_needs_no_canary(sqlite_plane: ControlPlane) -> None:
+    """It is refused as what it is, not as a word that is misspelt."""
+    sqlite_plane.fleet("w-1", "w-2")
+
+    answer = _start(sqlite_plane, variant="nccl")
+
+    assert answer.status_code == 409
+    assert answer.json()["detail"] == f"nccl is what {FLEET} runs already"
+    assert "allowed" not in answer.json()
 
 
 def test_a_stopped_line_runs_no_canary(sqlite_plane: ControlPlane) -> None:

@@ -155,17 +155,46 @@ def test_a_name_that_is_not_there_brings_the_nearest_one(
     assert f"steadyframe {problem[0]} list" in result.stderr
 
 
-def test_a_word_that_is_not_allowed_brings_the_nearest_that_is() -> None:
-    detail = {
-        "detail": "variant: 'fused_stedy' is not allowed; allowed: fused_all, fused_steady",
-        "key": "variant",
-        "value": "fused_stedy",
-        "allowed": "fused_all, fused_steady",
-    }
+def step_after_a_wrong_variant(word: str, **routes: Any) -> str:
+    """What is said to somebody who wrote `word` for a variant."""
+    allowed = "fused_all, fused_small, fused_steady"
+    detail = {"detail": "not allowed", "key": "variant", "value": word, "allowed": allowed}
     path = ("POST", "/v1/fleets/live/workers/worker-a/pins")
-    plane = FakeControlPlane(problems={path: (422, detail)})
-    flip = ("flip", "live", "worker-a", "fused_allreduce", "fused_stedy", "--reason", "x", "--yes")
-    assert told(plane, *flip)["next_step"].startswith("did you mean fused_steady")
+    there = {("GET", f"/v1/{name}"): {"items": items} for name, items in routes.items()}
+    plane = FakeControlPlane(there, problems={path: (422, detail)})
+    flip = ("flip", "live", "worker-a", "fused_allreduce", word, "--reason", "x", "--yes")
+    step: str = told(plane, *flip)["next_step"]
+    return step
+
+
+FLAGS = [
+    {
+        "name": "fused_allreduce",
+        "variants": [
+            {"name": "fused_all", "is_canary_only": True},
+            {"name": "fused_small", "is_canary_only": False},
+            {"name": "fused_steady", "is_canary_only": False},
+        ],
+    }
+]
+FAILED = {"flag": "fused_allreduce", "variant": "fused_small", "standing": "disqualified"}
+
+
+def test_a_word_that_is_not_allowed_brings_the_nearest_that_is() -> None:
+    step = step_after_a_wrong_variant("fused_stedy", flags=FLAGS, qualifications=[])
+    assert step.startswith("did you mean fused_s")
+    assert "fused_steady" in step
+
+
+@pytest.mark.parametrize("word", ["fused_al", "fused_smal", "fused_stedy", "fused"])
+def test_nothing_that_must_not_run_is_proposed(word: str) -> None:
+    """At night a proposal is copied as it stands."""
+    step = step_after_a_wrong_variant(word, flags=FLAGS, qualifications=[FAILED])
+    assert "fused_all" not in step
+    assert "fused_small" not in step
+    # What cannot be found out proposes nothing either.
+    assert "did you mean" not in step_after_a_wrong_variant(word, flags=FLAGS)
+    assert "did you mean" not in step_after_a_wrong_variant(word, qualifications=[])
 
 
 def test_the_options_of_every_command_may_stand_before_it() -> None:
