@@ -38,6 +38,7 @@ class Findings:
     problems: Sequence[InvalidValueError]
     policy: Policy | None  # None: there are problems
     is_complete: bool  # False: something that is wrong keeps the rest from being looked at
+    is_catalogue: bool = False  # the other document of that folder: no key of it is a policy's
 
 
 def lint(text: str) -> Findings:
@@ -46,6 +47,8 @@ def lint(text: str) -> Findings:
         document = load_yaml(text)
     except InvalidValueError as error:
         return Findings(problems=(error,), policy=None, is_complete=False)
+    if isinstance(document, Mapping) and "flags" in document and "policy" not in document:
+        return Findings(problems=(), policy=None, is_complete=False, is_catalogue=True)
     catalogue = flags.parse_catalogue(load_yaml((assets.policies() / "flags.yaml").read_text()))
     problems: list[InvalidValueError] = []
     for _ in range(MAX_PROBLEMS):

@@ -155,6 +155,12 @@ def _write_description(found: Mapping[str, Json]) -> None:
 
 
 def _unsound(file: Path, findings: Findings) -> CliError:
+    if findings.is_catalogue:
+        return CliError(
+            f"{file}: this is the catalogue of flags, not a policy",
+            exit_code=Exit.REFUSED,
+            next_step="name a policy; policies/README.md explains both",
+        )
     number = len(findings.problems)
     what = "key is" if number == 1 else "keys are"
     more = "" if findings.is_complete else "; once these are mended there may be more"

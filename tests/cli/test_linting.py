@@ -118,3 +118,11 @@ def test_json_has_every_problem_with_key_value_and_what_is_allowed(tmp_path: Pat
     sound = json.loads(run(FakeControlPlane(), "policy", "lint", str(SHIPPED[0]), "--json").stdout)
     assert sound["policy"]["policy"] == 1
     assert sound["describes"]
+
+
+def test_the_catalogue_of_flags_is_called_that() -> None:
+    """It lies beside the policies; that each of its keys is wrong says nothing."""
+    result = run(FakeControlPlane(), "policy", "lint", str(ROOT / "policies" / "flags.yaml"))
+    assert result.exit_code == Exit.REFUSED
+    assert "this is the catalogue of flags, not a policy" in " ".join(result.stderr.split())
+    assert "keys are wrong" not in result.stderr

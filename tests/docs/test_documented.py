@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from controlplane.cli.connection import DEFAULT_URL
 from controlplane.cli.exits import Exit
 from controlplane.cli.main import app
 from controlplane.settings import PREFIX, Settings
@@ -97,3 +98,19 @@ def test_every_command_shows_help_with_its_options() -> None:
             timeout=60,
         )
         assert "--help" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "examples").glob("*/README.md")), ids=lambda page: page.parent.name
+)
+def test_an_example_speaks_to_where_the_control_plane_listens(page: Path) -> None:
+    """And makes each token that it hands over, so that it can be copied line by line."""
+    told = page.read_text()
+    assert set(re.findall(r"127\.0\.0\.1:\d+", told)) <= {DEFAULT_URL.removeprefix("http://")}
+    for token in set(re.findall(r"\S+\.token", told)):
+        assert f"--out {token}" in told
+
+
+def test_what_the_examples_leave_behind_is_not_committed() -> None:
+    """A token above all."""
+    assert {"*.token", "state/"} <= set(text(".gitignore").split())
