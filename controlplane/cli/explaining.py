@@ -1,9 +1,12 @@
 """How `steadyframe canary explain` shows what the control plane explains; it adds nothing."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from controlplane.cli import output
 from controlplane.cli.client import Json
+
+_IN_BYTES: Final = frozenset({"memory"})
 
 
 def write(found: Mapping[str, Json]) -> None:
@@ -28,9 +31,7 @@ def _write_gates(gates: Sequence[Mapping[str, Json]]) -> None:
             (
                 gate["gate"],
                 gate["verdict"],
-                _number(gate["value"]),
-                _number(gate["limit"]),
-                _number(gate["margin"]),
+                *(_number(gate[part], of=gate["gate"]) for part in ("value", "limit", "margin")),
                 gate["num_samples"],
             )
             for gate in gates
@@ -71,8 +72,10 @@ def _write_sentences(title: str, sentences: Sequence[str]) -> None:
         output.write_item(sentence)
 
 
-def _number(value: Json) -> str:
-    """A gate's number: bytes and seconds, rates and counts alike, to what is worth reading."""
+def _number(value: Json, *, of: str) -> str:
+    """A number of gate `of`, to what is worth reading: bytes in MiB, as its reason has them."""
     if not isinstance(value, int | float):
         return output.MISSING
+    if of in _IN_BYTES:
+        return output.size(value)
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 - digits

@@ -80,6 +80,17 @@ def test_the_answer_comes_first_and_every_number_is_there() -> None:
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
 
 
+def test_memory_is_in_mebibytes_and_all_else_as_it_is() -> None:
+    """Eight digits are compared by nobody at night; the reason below has the same unit."""
+    memory = {"value": 16 << 20, "limit": 1 << 20, "margin": -(15 << 20), "num_samples": 3}
+    gates = [EXPLAINED["gates"][0], {**EXPLAINED["gates"][1], **memory}]
+    shown = run(FakeControlPlane({PATH: {**EXPLAINED, "gates": gates}}), "canary", "explain", NAME)
+    rows = {line.split()[0]: " ".join(line.split()) for line in shown.stdout.splitlines() if line}
+    assert rows["memory"] == "memory unmeasured 16.0 MiB 1.0 MiB -15.0 MiB 3"
+    assert rows["floor"] == "floor failing 22.71 24 -1.29 2"
+    assert "1048576" not in shown.stdout
+
+
 def test_a_canary_that_nobody_has_judged_is_explained_too() -> None:
     pending = {
         **EXPLAINED,
