@@ -24,6 +24,10 @@ WIDTH: Final = 80
 # Prose in longer lines is hard to read, however wide the terminal is.
 MAX_WIDTH: Final = 100
 MISSING: Final = "-"
+# Columns between two columns of a table.
+_GAP: Final = 3
+# As much of a digest as tells two stacks apart.
+_SHORT: Final = 8
 MIB: Final = 1024 * 1024
 
 _STYLES: Final = {
@@ -132,11 +136,33 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
         write_line(empty)
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    out = console()
+    for column, width in zip(columns, _widths([columns, *cells], most=out.width), strict=True):
+        table.add_column(column, overflow="fold", width=width)
     for row in cells:
         table.add_row(*(styled(text) for text in row))
-    console().print(table)
+    out.print(table)
+
+
+def _widths(rows: Sequence[Sequence[str]], *, most: int) -> Sequence[int | None]:
+    """A width for each column, so that `rows` fit into `most` without a word in two lines.
+
+    None, which leaves it to the table, where they fit as they are or not even word by word.
+    """
+    from rich.cells import cell_len
+
+    columns = list(zip(*rows, strict=True))
+    whole = [max(map(cell_len, column)) for column in columns]
+    widths = [max(cell_len(word) for text in column for word in text.split()) for column in columns]
+    room = most - _GAP * (len(columns) - 1)
+    if sum(whole) <= room or sum(widths) > room:
+        return [None] * len(columns)
+    # The narrow first: a number in two lines is read wrongly, a sentence is not.
+    wanting = sorted(range(len(columns)), key=lambda column: whole[column] - widths[column])
+    for column in wanting:
+        spare = room - sum(widths)
+        widths[column] += min(whole[column] - widths[column], spare)
+    return widths
 
 
 def write_fields(title: str, fields: Mapping[str, object]) -> None:
@@ -155,6 +181,11 @@ def write_fields(title: str, fields: Mapping[str, object]) -> None:
 def cell(value: object) -> str:
     """A value as a person reads it, on one line."""
     return plain.shown(_worded(value))
+
+
+def short(digest: object) -> str:
+    """As much of a digest as tells two of them apart; `show` and --json have all of it."""
+    return cell(digest)[:_SHORT]
 
 
 def unbroken(name: object) -> str:

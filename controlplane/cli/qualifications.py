@@ -38,15 +38,22 @@ def list_qualifications(
     if session.as_json:
         output.write_json(records)
         return
+    flags = {record["flag"] for record in records}
+    # One flag is named once, above all of its variants: otherwise the rows are too wide.
+    is_one = len(flags) == 1
     output.write_table(
-        ("no", "standing", "variant", "hardware", "stack", "by"),
+        (
+            *("no", "standing"),
+            f"variant of {output.cell(*flags)}" if is_one else "flag variant",
+            *("hardware", "stack", "by"),
+        ),
         [
             (
                 record["number"],
                 record["standing"],
-                f"{record['flag']}={record['variant']}",
+                record["variant"] if is_one else f"{record['flag']} {record['variant']}",
                 record["hardware"],
-                record["stack"],
+                output.short(record["stack"]),
                 _by(record),
             )
             for record in records

@@ -15,6 +15,7 @@ from controlplane.cli.session import Session, query
 app = typer.Typer(help="How the fleets did.")
 
 STDOUT: Final = "-"
+_COLUMNS: Final = ("ran", "sessions", "slow", "v. slow", "failed")
 
 OfFleet = Annotated[
     str | None, typer.Option("--fleet", help="Only this fleet.", callback=names.named("--fleet"))
@@ -94,6 +95,8 @@ def weekly(
 def _write_fleet(name: str, report: Mapping[str, Json]) -> None:
     rows = [row for row in report["items"] if row["fleet"] == name]
     totals = [total for total in report["totals"] if total["fleet"] == name]
+    # Rows that differ in nothing else are told apart by it.
+    is_split = len({row["stack"] for row in rows}) > 1
     mark = f" ({SAMPLE})" if rows[0].get("is_sample") else ""
     output.write_line(f"\nfleet {name}{mark}", style="bold")
     output.write_table(
@@ -103,9 +106,15 @@ def _write_fleet(name: str, report: Mapping[str, Json]) -> None:
     )
     output.write_line()
     output.write_table(
-        ("week", "hardware", "ran", "sessions", "slow", "v. slow", "failed"),
+        ("week", f"hardware{' stack' if is_split else ''}", *_COLUMNS),
         [
-            (row["week"], row["hardware"], _ran(row), row["num_sessions"], *_shares(row))
+            (
+                row["week"],
+                f"{row['hardware']} {output.short(row['stack'])}" if is_split else row["hardware"],
+                _ran(row),
+                row["num_sessions"],
+                *_shares(row),
+            )
             for row in rows
         ],
         empty="",

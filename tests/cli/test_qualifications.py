@@ -68,7 +68,7 @@ def test_a_list_says_what_stands_how_and_by_what() -> None:
     result = run(plane, "qualification", "list")
 
     assert result.exit_code == Exit.OK
-    for text in ("disqualified", "kv_cache=fp8", "kv-cache-3", "ada, for live", "12", "h100x4"):
+    for text in ("disqualified", "kv_cache", "fp8", "kv-cache-3", "ada, for live", "12", "h100x4"):
         assert text in result.stdout
     assert "fleet" not in plane.calls[0].query
 
@@ -87,6 +87,20 @@ def test_a_narrow_list_stays_within_the_terminal() -> None:
     result = run(plane, "qualification", "list")
 
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("others", [(), ({**SAID, "flag": "kv_cache", "variant": "fp8"},)])
+def test_no_word_of_a_narrow_list_is_broken(others: tuple[dict[str, Any], ...]) -> None:
+    """A name that stands in two lines can be neither searched for nor copied."""
+    records = (FAILED, {**FAILED, "variant": "fused_small_tiles", "canary": "fused-allreduce-12"})
+    plane = FakeControlPlane({("GET", "/v1/qualifications"): page(*records, *others)})
+
+    words = run(plane, "qualification", "list").stdout.split()
+
+    for word in ("disqualified", "fused_all", "fused_small_tiles", "fused_allreduce", "h100x4"):
+        assert word in words
+    for word in ("fused-allreduce-3", "fused-allreduce-12", "01234567"):
+        assert word in words
 
 
 def test_an_empty_list_says_how_something_comes_there() -> None:

@@ -48,6 +48,23 @@ def test_rates_stand_side_by_side_with_their_intervals() -> None:
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
 
 
+@pytest.mark.parametrize("variant", ["nccl", "fused_steady", "fused_small_tiles"])
+def test_no_word_of_a_narrow_report_is_broken(variant: str) -> None:
+    """Nor a rate from its sign, and with two stacks rows say which is whose."""
+    one = {**ROW, "flags": {"fused_allreduce": variant}}
+    other = {**one, "stack": "fedcba9876543210"}
+    split = {"items": [one, other], "totals": [TOTAL], "next_cursor": None}
+    for answer, stacks in ((split, 1), ({**split, "items": [one, one]}, 0)):
+        out = run(FakeControlPlane({PATH: answer}), "report", "weekly").stdout
+        words = out.split()
+        assert words.count(variant) == 2
+        assert words.count("imported)") == 2
+        for stack in ("01234567", "fedcba98"):
+            assert words.count(stack) == stacks
+        assert sum("0.70 %" in line and "0.08 %" in line for line in out.splitlines()) >= 2
+        assert max(map(len, out.splitlines())) <= 80
+
+
 def test_mixed_says_from_what_and_is_explained_below() -> None:
     """Sessions that changed variant speak for none of them alone."""
     mixed = run(FakeControlPlane({PATH: report()}), "report", "weekly")
