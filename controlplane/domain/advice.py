@@ -20,6 +20,10 @@ _ALPHA: Final = 0.05  # of bounds that are stated
 _NUM_STREAMS: Final = 200
 _NUM_SESSIONS: Final = 400  # of the canary, over which false rollbacks are counted
 _MOST_SESSIONS: Final = 20_000
+_LEAST_WORKERS: Final = 2
+# Of windows, what compares something: below the first it is slow, below the second hopeless.
+_OFTEN: Final = 0.5
+_HARDLY_EVER: Final = 0.02
 # Of healthy canaries, what may be sent back by a gate before it is called out.
 _MANY: Final = 0.05
 # Share of healthy canaries that a bad worker in the exposed set sends back, whatever the test, when
@@ -58,6 +62,7 @@ def answers(
     found = [*_always(policy, flag), *_never(policy)]
     if served is not None:
         found += _floor(policy, served)
+        found += _quiet(policy, served)
         if draw is not None:
             found += _simulated(policy, served, draw)
     return tuple(found)
@@ -105,10 +110,10 @@ def _never(policy: Policy) -> Iterator[Answer]:
     limits, gates = policy.limits, policy.gates
     for number, step in enumerate(policy.steps):
         if step.bake > limits.decide_within:
-            yield _never_(
+            yield _warning(
                 f"steps[{number}].bake",
-                f"{step.name} bakes for {duration_text(step.bake)} and must be decided within"
-                f" {duration_text(limits.decide_within)}: it can never pass",
+                f"{step.name} bakes for {duration_text(step.bake)}, and after"
+                f" {duration_text(limits.decide_within)} the first look that says no holds it",
             )
     num = sum(step.least_sessions for step in policy.steps)
     if gates.failures and gates.failures.at_most >= num:
@@ -119,10 +124,19 @@ def _never(policy: Policy) -> Iterator[Answer]:
         )
     closing = limits.block + limits.outcome_horizon
     if gates.regression and closing > limits.hold_after:
-        yield _never_(
+        yield _warning(
             "limits.hold_after",
-            f"a block closes {duration_text(closing)} after it opened, and evidence counts as"
-            f" missing after {duration_text(limits.hold_after)}: regression is never measured",
+            f"a block closes up to {duration_text(closing)} after it opened, and evidence counts as"
+            f" missing after {duration_text(limits.hold_after)}: regression may never be measured",
+        )
+    if gates.regression and gates.regression.hold_at <= 1:
+        yield _never_(
+            "gates.regression.hold_at",
+            "evidence of nothing is 1, from which on nothing advances: it can never pass",
+        )
+    if gates.non_inferiority and gates.non_inferiority.at_least <= 1:
+        yield _warning(
+            "gates.non_inferiority.at_least", "evidence of nothing is 1, so nothing is asked for"
         )
     if gates.stall and gates.stall.at_most >= limits.outcome_horizon:
         yield _warning(
@@ -160,6 +174,24 @@ def _floor(policy: Policy, served: Served) -> Iterator[Answer]:
         f" {served.slow_rate:.2%} slow sessions {share:.0%} of healthy canaries are rolled back"
     )
     yield (_warning if share > _MANY else _told)("gates.floor", text)
+
+
+def _quiet(policy: Policy, served: Served) -> Iterator[Answer]:
+    """Traffic at which windows have nobody to compare, or a fleet that has."""
+    if served.num_workers < _LEAST_WORKERS:
+        yield _never_("steps.workers", "one worker cannot be exposed and compared with: it waits")
+        return
+    if not policy.gates.regression and not policy.gates.non_inferiority:
+        return
+    for step in policy.steps:
+        share = rehearsal.share_compared(policy, step, served)
+        if step.arm_share < 1 and share < _OFTEN:
+            block = duration_text(policy.limits.block)
+            yield (_never_ if share < _HARDLY_EVER else _warning)(
+                f"steps.{step.name}",
+                f"{step.name}: {share:.1%} of windows of {block} have sessions of both arms at this"
+                " traffic, and the others show nothing: widen block, or raise arm_share or workers",
+            )
 
 
 def _simulated(policy: Policy, served: Served, draw: Draw) -> Iterator[Answer]:

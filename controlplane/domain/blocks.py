@@ -30,13 +30,19 @@ class Kind(StrEnum):
 
 # Indicators, as blocks and reports name them.
 SLOW: Final = "slow"
-UNRATED: Final = "unrated"  # ended without a rate: too short, or held up by their viewer
+UNRATED: Final = "unrated"  # without a rate: too short, held up by their viewer, or never ended
 FAILED: Final = "failed"
 # Sessions that failed, by drawn arm: for the rate that promotion asks about, never for rollback,
 # which counts the same failures as incarnations.
 FAILED_SESSIONS: Final = "failed_sessions"
 SHIFT: Final = "shift"  # of the frame rate, whether slow or not
 STEP_TIME: Final = "step_time"  # diffusion and reduction together
+
+
+# Of the horizon, how long after its window a block waits for sessions that do not end.
+_PATIENCE: Final = 3
+# A process that was heard of within this is at risk: between two sessions it says nothing of one.
+_AT_RISK: Final = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +116,25 @@ def closed(
     return tuple(
         _of_sessions(index, group, design=design, now=now)
         for index, group in sorted(by_window.items())
-        if index not in written
-        and design.since + (index + 1) * design.width <= now
-        and all(session.is_judged(horizon=design.horizon) for session in group)
+        if index not in written and _is_complete(index, group, design=design, now=now)
+    )
+
+
+def _is_complete(
+    index: int, sessions: Sequence[SessionEvidence], *, design: Design, now: datetime
+) -> bool:
+    """Whether a window can be written: over, and everyone who is compared in it is known.
+
+    Or overdue: a session that never ends, because its viewer blocks it or because it hangs before
+    its first frame, must not withhold what the others of its window have shown. Then it has no
+    rate, in either arm.
+    """
+    over_at = design.since + (index + 1) * design.width
+    if now < over_at:
+        return False
+    compared = [s for s in sessions if s.is_drawn or design.is_by_worker]
+    return now >= over_at + _PATIENCE * design.horizon or all(
+        session.is_judged(horizon=design.horizon) for session in compared
     )
 
 
@@ -167,20 +189,28 @@ def _tables(sessions: Sequence[SessionEvidence], *, design: Design) -> dict[str,
 
 def _units(sessions: Sequence[SessionEvidence], *, design: Design) -> list[_Unit]:
     if not design.is_by_worker:
-        return [_unit([s], is_canary=s.arm == ARM_CANARY) for s in sessions if s.is_drawn]
+        drawn = [session for session in sessions if session.is_drawn]
+        return [_unit([s], design=design, is_canary=s.arm == ARM_CANARY) for s in drawn]
     by_incarnation: dict[tuple[str, bool], list[SessionEvidence]] = {}
     for session in sessions:
         is_exposed = _is_exposed(session, design.exposed_since)
         if is_exposed is not None:
             by_incarnation.setdefault((session.incarnation, is_exposed), []).append(session)
     return [
-        _unit(group, is_canary=is_exposed)
+        _unit(group, design=design, is_canary=is_exposed)
         for (_, is_exposed), group in sorted(by_incarnation.items())
     ]
 
 
-def _unit(sessions: Sequence[SessionEvidence], *, is_canary: bool) -> _Unit:
-    rated = [session for session in sessions if session.counts_for_rate()]
+def _unit(sessions: Sequence[SessionEvidence], *, design: Design, is_canary: bool) -> _Unit:
+    rated = [
+        session
+        for session in sessions
+        if session.counts_for_rate()
+        and session.is_judged(horizon=design.horizon)
+        # It ran something else than what was drawn for it, so it vouches for neither.
+        and not session.is_non_compliant
+    ]
     times: dict[str, float] = {}
     for session in rated:
         measured = dict(session.parts_ms)
@@ -269,7 +299,8 @@ def failed(
     failing = {s.incarnation for s in new if _is_exposed(s, design.exposed_since) is not None} - out
     arms: dict[bool, set[str]] = {True: set(), False: set()}
     for session in sessions:
-        is_at_risk = now - session.updated_at <= design.width or session.incarnation in failing
+        silence = now - session.updated_at
+        is_at_risk = silence <= max(design.width, _AT_RISK) or session.incarnation in failing
         if is_at_risk and session.incarnation not in out:
             is_exposed = _is_exposed(session, design.exposed_since)
             if is_exposed is not None:
@@ -295,10 +326,11 @@ def failed(
 
 
 def _is_exposed(session: SessionEvidence, exposed_since: Mapping[str, datetime]) -> bool | None:
-    """True: on an exposed worker; False: on a never-exposed one; None: before the exposure."""
-    since = exposed_since.get(session.worker)
+    """True: drawn for the canary; False: on a never-exposed worker; None: neither.
+
+    An exposed worker has sessions that are not the canary's, too: before it heard of it, while the
+    canary is held, after its lease lapsed. They ran the baseline and are no sign of the variant.
+    """
     if session.is_drawn:
         return True
-    if since is None:
-        return False
-    return True if session.started_at >= since else None
+    return None if session.worker in exposed_since else False

@@ -23,6 +23,7 @@ from controlplane.domain.policy import (
     RegressionGate,
     SampleRatioGate,
     SlowRateGate,
+    Traffic,
 )
 from controlplane.domain.verdict import Case, GateResult, Verdict
 
@@ -45,7 +46,7 @@ def regression(gate: RegressionGate, case: Case, *, now: datetime) -> GateResult
     verdict = Verdict.PASSING
     if crossed is not None:
         verdict = Verdict.FAILING
-    elif found.value >= gate.hold_at or not found.num_blocks:
+    elif found.value >= gate.hold_at or not any(_compares(case, block) for block in case.blocks):
         verdict = Verdict.INCONCLUSIVE
     highest = max(found.trajectory, default=1.0) if crossed else found.value
     return GateResult(
@@ -71,27 +72,34 @@ def _regression_words(
     )
     if gate.hold_at <= highest < gate.at_most:
         told += f"; nothing advances from {gate.hold_at:g} on"
-    if highest < gate.at_most and (ahead := bad_sessions_to(case, gate)) is not None:
+    if highest < gate.at_most and (ahead := bad_sessions_to(case, gate, known=found)) is not None:
         one = "one more slow session rolls" if ahead == 1 else f"{ahead} more slow sessions roll"
         told += f"; {one} it back"
     return told
 
 
-def bad_sessions_to(case: Case, gate: RegressionGate, *, most: int = 20) -> int | None:
+def bad_sessions_to(
+    case: Case,
+    gate: RegressionGate,
+    *,
+    most: int = 20,
+    known: comparison.Regression | None = None,
+) -> int | None:
     """How many slow canary sessions in one more block, otherwise as the last, would roll back.
 
     Returns: None where more than `most` would be needed, or nothing was compared yet.
     """
-    last = next((block for block in reversed(case.blocks) if _compares(block)), None)
+    last = next((block for block in reversed(case.blocks) if _compares(case, block)), None)
     if last is None:
         return None
-    table = next(table for table in last.tables[SLOW] if table.is_comparison)
+    found = known or comparison.regression(case.blocks, gate.weights)
+    (table,) = _of_step(case, last)
+    state = found.state
     for bad in range(1, most + 1):
         one_more = replace(
             last, tables={SLOW: (Table(bad, max(table.canary, bad), 0, table.control),)}
         )
-        found = comparison.regression((*case.blocks, one_more), gate.weights)
-        if found.value >= gate.at_most:
+        if state.after(one_more).value >= gate.at_most:
             return bad
     return None
 
@@ -102,9 +110,12 @@ def non_inferiority(gate: NonInferiorityGate, case: Case) -> GateResult:
     margin = case.step.margin
     # Attempts at one variant spend one alpha between them.
     limit = gate.at_least * 2 ** (case.attempt - 1)
-    values = comparison.non_inferiority(case.blocks, margin=margin)
+    values = comparison.non_inferiority(
+        case.blocks, margin=margin, is_synthetic=_is_synthetic(case)
+    )
     least = min(values, key=lambda name: (values[name], name))
-    is_passing = values[least] >= limit
+    # Of nothing the e-value is 1, which a careless policy may ask for.
+    is_passing = values[least] >= limit and any(_compares(case, block) for block in case.blocks)
     told = ", ".join(f"{_WORDS[name]} {value:.3g}" for name, value in sorted(values.items()))
     reason = f"evidence of a margin of {share_text(margin)}: {told}; {limit:g} asked for"
     if not is_passing and (ahead := sessions_to(case, margin=margin, limit=limit)) is not None:
@@ -126,7 +137,7 @@ def sessions_to(case: Case, *, margin: float, limit: float) -> int | None:
     """
     needed = 0
     for guardrail in comparison.GUARDRAILS:
-        tables = comparison.parity_tables(case.blocks, guardrail)
+        tables = comparison.parity_tables(case.blocks, guardrail, is_synthetic=_is_synthetic(case))
         compared = [table for table in tables if table.is_comparison]
         if not compared:
             return None
@@ -152,8 +163,7 @@ def slow_rate(gate: SlowRateGate, case: Case) -> GateResult:
         return unmeasured("slow_rate", limit=gate.hold_at, reason=reason)
     # A rate of zero was never measured to be one, and everything would exceed it.
     expected = min(max(expected, _LEAST_RATE), 1 - _LEAST_RATE)
-    arms = [block.arms[ARM_CANARY] for block in case.blocks if ARM_CANARY in block.arms]
-    num_slow, num_rated = sum(a.num_slow for a in arms), sum(a.num_rated for a in arms)
+    num_slow, num_rated = _slow_sessions(case)
     value = rates.one_sample_evidence(num_slow, num_rated, rate=expected)
     is_held = value >= gate.hold_at or not num_rated
     return GateResult(
@@ -207,7 +217,7 @@ def sample_ratio(gate: SampleRatioGate, case: Case) -> GateResult:
             (num_canary, len(drawn) - num_canary), (share, 1 - share)
         )
     unrated = comparison.indicator_value(case.blocks, UNRATED)
-    mirrored = comparison.indicator_value(_mirrored(case.blocks), UNRATED)
+    mirrored = comparison.indicator_value(_mirrored(case.blocks, UNRATED), UNRATED)
     mean = eprocess.combined((1.0, one) for one in (value, unrated, mirrored))
     ended = comparison.totals(case.blocks, UNRATED)
     return GateResult(
@@ -224,14 +234,16 @@ def sample_ratio(gate: SampleRatioGate, case: Case) -> GateResult:
     )
 
 
-def _mirrored(blocks: Iterable[Block]) -> tuple[Block, ...]:
-    """The blocks with their arms changed round: what is unusual in the controls is so too."""
+def _mirrored(blocks: Iterable[Block], indicator: str) -> tuple[Block, ...]:
+    """One indicator with the arms changed round: what is unusual in the controls is so too."""
     return tuple(
         replace(
             block,
             tables={
-                name: tuple(Table(t.control_bad, t.control, t.canary_bad, t.canary) for t in tables)
-                for name, tables in block.tables.items()
+                indicator: tuple(
+                    Table(t.control_bad, t.control, t.canary_bad, t.canary)
+                    for t in block.tables.get(indicator, ())
+                )
             },
         )
         for block in blocks
@@ -241,7 +253,7 @@ def _mirrored(blocks: Iterable[Block]) -> tuple[Block, ...]:
 def _blind(case: Case, *, now: datetime) -> str | None:
     """Why nothing can be compared any more; None while something can, or it is too early to say."""
     patience = case.policy.limits.hold_after
-    closed = [block.closed_at for block in case.blocks if _compares(block)]
+    closed = [block.closed_at for block in case.blocks if _compares(case, block)]
     since = max([*closed, case.step_since])
     if now - since <= patience:
         return None
@@ -250,8 +262,26 @@ def _blind(case: Case, *, now: datetime) -> str | None:
     )
 
 
-def _compares(block: Block) -> bool:
-    return any(table.is_comparison for table in block.tables.get(SLOW, ()))
+def _is_synthetic(case: Case) -> bool:
+    return case.step.traffic is Traffic.SYNTHETIC
+
+
+def _of_step(case: Case, block: Block) -> tuple[Table, ...]:
+    return comparison.stratum(block, SLOW, is_synthetic=_is_synthetic(case))
+
+
+def _compares(case: Case, block: Block) -> bool:
+    """Whether the block has sessions of both arms, of the step's kind of traffic."""
+    return any(table.is_comparison for table in _of_step(case, block))
+
+
+def _slow_sessions(case: Case) -> tuple[int, int]:
+    """Slow and rated sessions of the canary arm; of whole workers as arms all their sessions."""
+    if case.step.arm_share < 1:
+        tables = [table for block in case.blocks for table in _of_step(case, block)]
+        return sum(t.canary_bad for t in tables), sum(t.canary for t in tables)
+    arms = [block.arms[ARM_CANARY] for block in case.blocks if ARM_CANARY in block.arms]
+    return sum(arm.num_slow for arm in arms), sum(arm.num_rated for arm in arms)
 
 
 def _is_measured(blocks: Iterable[Block], part: str) -> bool:

@@ -57,27 +57,50 @@ class Regression:
     by_indicator: Mapping[str, float]  # e-value of each
     attributed: str  # the indicator with the largest weighted e-value
     num_blocks: int  # in which both arms had someone
+    state: "Folded"  # after the last block
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The state of every indicator that carries weight: what one more block is added to."""
+
+    weights: Mapping[str, float]
+    folds: Mapping[str, "_Fold"]
+
+    @classmethod
+    def of(cls, weights: Weights) -> Self:
+        """Before the first block."""
+        weighted = weights.of()
+        return cls(weighted, {indicator: _Fold.of(indicator) for indicator in weighted})
+
+    def after(self, block: Block) -> Self:
+        """With one more block."""
+        folds = {indicator: fold.after(block) for indicator, fold in self.folds.items()}
+        return replace(self, folds=folds)
+
+    @property
+    def value(self) -> float:
+        """The weighted mean of the e-values."""
+        return eprocess.combined((self.weights[n], f.value) for n, f in self.folds.items())
 
 
 def regression(blocks: Iterable[Block], weights: Weights) -> Regression:
     """The evidence of all blocks, in the order they were written."""
-    weighted = weights.of()
-    folds = {indicator: _Fold.of(indicator) for indicator in weighted}
+    state = Folded.of(weights)
     trajectory: list[float] = []
     num_blocks = 0
     for block in blocks:
-        folds = {indicator: fold.after(block) for indicator, fold in folds.items()}
-        trajectory.append(
-            eprocess.combined((weight, folds[name].value) for name, weight in weighted.items())
-        )
+        state = state.after(block)
+        trajectory.append(state.value)
         num_blocks += any(t.is_comparison for tables in block.tables.values() for t in tables)
-    values = {indicator: fold.value for indicator, fold in folds.items()}
+    values = {indicator: fold.value for indicator, fold in state.folds.items()}
     return Regression(
-        value=trajectory[-1] if trajectory else 1.0,
+        value=state.value,
         trajectory=tuple(trajectory),
         by_indicator=values,
-        attributed=max(weighted, key=lambda name: weighted[name] * values[name]),
+        attributed=max(values, key=lambda name: state.weights[name] * values[name]),
         num_blocks=num_blocks,
+        state=state,
     )
 
 
@@ -115,27 +138,35 @@ class _Fold:
         return fsum(state.value for _, state in self.states) / len(self.states)
 
 
-def non_inferiority(blocks: Iterable[Block], *, margin: float) -> Mapping[str, float]:
+def non_inferiority(
+    blocks: Iterable[Block], *, margin: float, is_synthetic: bool = False
+) -> Mapping[str, float]:
     """For each guardrail the e-value against "worse by the margin or more", over all blocks.
 
-    A later step asks for a smaller margin of the same blocks: nothing is reset. Where live sessions
-    were compared they alone decide: the null hypothesis of a product over strata would be "worse in
-    every one", and healthy synthetic sessions would vouch for sick live ones.
+    A later step asks for a smaller margin of the same blocks: nothing is reset. Live sessions alone
+    speak for live ones: the null hypothesis of a product over strata would be "worse in every
+    one", and healthy synthetic sessions would vouch for sick live ones.
     """
     known = list(blocks)
     return {
-        guardrail: noninferiority.evidence(parity_tables(known, guardrail), margin=margin)
+        guardrail: noninferiority.evidence(
+            parity_tables(known, guardrail, is_synthetic=is_synthetic), margin=margin
+        )
         for guardrail in GUARDRAILS
     }
 
 
-def parity_tables(blocks: Iterable[Block], guardrail: str) -> list[Table]:
-    """The tables that promotion rests on: of live sessions, or of synthetic ones if no other."""
-    strata = [tables for block in blocks if (tables := block.tables.get(guardrail))]
-    live = [tables[0] for tables in strata]
-    if any(table.is_comparison for table in live):
-        return live
-    return [table for tables in strata for table in tables[1:]]
+def parity_tables(blocks: Iterable[Block], indicator: str, *, is_synthetic: bool) -> list[Table]:
+    """The tables of one kind of traffic, in the order they were written."""
+    return [
+        table for block in blocks for table in stratum(block, indicator, is_synthetic=is_synthetic)
+    ]
+
+
+def stratum(block: Block, indicator: str, *, is_synthetic: bool) -> tuple[Table, ...]:
+    """The table of one kind of traffic in one block: live ones have the first place."""
+    tables = block.tables.get(indicator, ())
+    return tables[1:] if is_synthetic else tables[:1]
 
 
 def totals(blocks: Iterable[Block], indicator: str) -> Table:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import accumulate
-from math import ceil, comb, inf
+from math import ceil, comb, exp, expm1, inf, lgamma, log, log1p
 from statistics import median
 from typing import Final
 
@@ -21,6 +21,8 @@ from controlplane.domain.noninferiority import NonInferiority
 from controlplane.domain.policy import Policy, RegressionGate, Step
 
 _LEAST_CANARY: Final = 5  # in a block that is drawn
+_MOST_CANARY: Final = 100  # likewise: a larger one is drawn as several
+_MOST_BLOCKS: Final = 1000  # of a stream, so that an answer comes in any case
 # Draws a number in [0, 1); the domain makes none of its own.
 Draw = Callable[[], float]
 _AT: Final = datetime(1970, 1, 1, tzinfo=UTC)  # no fold reads when a block was open
@@ -53,7 +55,7 @@ def shape(policy: Policy, step: Step, served: Traffic) -> Shape | None:
     per_day = served.sessions_per_day * num_exposed / served.num_workers
     in_block = per_day * (policy.limits.block / timedelta(days=1))
     # Where few canary sessions begin in a block, several blocks are drawn as one.
-    canary = max(_LEAST_CANARY, round(in_block * step.arm_share))
+    canary = min(_MOST_CANARY, max(_LEAST_CANARY, round(in_block * step.arm_share)))
     control = max(1, round(canary * (1 - step.arm_share) / step.arm_share))
     lasts = timedelta(days=canary / step.arm_share / per_day)
     return Shape(canary=canary, control=control, lasts=lasts)
@@ -86,10 +88,11 @@ def sessions_to_promote(
 
     Returns: None where at least half of the streams had not shown it after `most` sessions.
     """
-    needed = (
-        _until_shown(streams, margin=margin, at_least=at_least, most=most)
-        for _ in range(streams.num)
-    )
+    needed: list[float] = []
+    for _ in range(streams.num):
+        needed.append(_until_shown(streams, margin=margin, at_least=at_least, most=most))
+        if needed.count(inf) * 2 > streams.num:
+            return None  # half of all cannot come to it any more
     middle = median(needed)
     return None if middle > most else ceil(middle)
 
@@ -101,7 +104,7 @@ def _until_shown(streams: Streams, *, margin: float, at_least: float, most: int)
         for chance in (served.slow_rate, served.failure_rate)
     ]
     num = 0
-    while num <= most:
+    for _ in range(min(_MOST_BLOCKS, most // shape.canary + 1)):
         num += shape.canary
         states = [
             (chance, state.after(_table(shape, chance, streams.draw))) for chance, state in states
@@ -109,6 +112,15 @@ def _until_shown(streams: Streams, *, margin: float, at_least: float, most: int)
         if all(state.value >= at_least for _, state in states):
             return num
     return inf
+
+
+def share_compared(policy: Policy, step: Step, served: Traffic) -> float:
+    """The share of windows in which a session begins in each arm, starts being Poisson."""
+    num_exposed = step.workers.of(served.num_workers)
+    per_day = served.sessions_per_day * num_exposed / served.num_workers
+    in_block = per_day * (policy.limits.block / timedelta(days=1))
+    has_canary = -expm1(-in_block * step.arm_share)
+    return has_canary * -expm1(-in_block * (1 - step.arm_share))
 
 
 def _healthy(streams: Streams, num_blocks: int) -> Iterator[Block]:
@@ -159,15 +171,25 @@ def _drawn(cumulative: Sequence[float], draw: Draw) -> int:
 @lru_cache(maxsize=256)
 def _binomial(num: int, chance: float) -> tuple[float, ...]:
     """Cumulative chances of 0, 1, ... of `num`."""
-    return tuple(
-        accumulate(comb(num, k) * chance**k * (1 - chance) ** (num - k) for k in range(num + 1))
+    if chance <= 0:
+        return (1.0,)
+    # In logarithms: of a large fleet the coefficients are beyond a float.
+    logs = (
+        lgamma(num + 1)
+        - lgamma(k + 1)
+        - lgamma(num - k + 1)
+        + k * log(chance)
+        + (num - k) * log1p(-chance)
+        for k in range(num + 1)
     )
+    return tuple(accumulate(exp(one) for one in logs))
 
 
 @lru_cache(maxsize=256)
 def _hypergeometric(canary: int, control: int, taken: int) -> tuple[float, ...]:
     """Cumulative chances that 0, 1, ... of `taken` from both are of the canary."""
     all_ways = comb(canary + control, taken)
+    # Whole numbers divide exactly, however large they are.
     return tuple(
         accumulate(
             comb(canary, k) * comb(control, taken - k) / all_ways if taken >= k else 0.0

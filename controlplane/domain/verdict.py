@@ -73,7 +73,7 @@ class Case:
 
     @property
     def has_controls(self) -> bool:
-        """Whether the step compares: its arms are drawn, or whole workers are arms in every step."""
+        """Whether the step compares: arms are drawn, or whole workers are arms in every step."""
         return self.step.arm_share < 1 or all(step.arm_share >= 1 for step in self.policy.steps)
 
 

@@ -11,7 +11,7 @@ from controlplane.domain.containment import Exposure
 from controlplane.domain.errors import ConflictError, NotFoundError, StaleVersionError
 from controlplane.store import dialect
 from controlplane.store import fleets as fleet_store
-from controlplane.store.tables import canaries, canary_workers, fleets, workers
+from controlplane.store.tables import canaries, canary_workers, evidence_blocks, fleets, workers
 
 _MARKS = (
     canary_workers.c.contained_at,
@@ -69,6 +69,29 @@ def promoted(conn: Connection, *, fleet: str) -> tuple[Canary, ...]:
     is_promoted = (fleets.c.name == fleet) & (canaries.c.phase == Phase.PROMOTED.value)
     rows = conn.execute(_selected().where(is_promoted).order_by(canaries.c.id.desc()))
     return tuple(_canary(row) for row in rows)
+
+
+def num_compared(conn: Connection, *, flag: str, variant: str, hardware: str, stack: str) -> int:
+    """How many canaries of the variant there were rolled back after a block of evidence was closed.
+
+    For whatever reason: who looks, gives up and looks again spends the error of another look.
+    """
+    has_block = select(evidence_blocks.c.canary_id).where(
+        evidence_blocks.c.canary_id == canaries.c.id
+    )
+    counted = (
+        select(func.count())
+        .select_from(canaries)
+        .where(
+            canaries.c.flag == flag,
+            canaries.c.variant == variant,
+            canaries.c.hardware == hardware,
+            canaries.c.stack == stack,
+            canaries.c.phase == Phase.ROLLED_BACK.value,
+            has_block.exists(),
+        )
+    )
+    return conn.scalars(counted).one()
 
 
 def list_page(

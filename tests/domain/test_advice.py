@@ -57,9 +57,8 @@ def test_a_clean_run_is_told_by_the_rate_that_it_excludes() -> None:
 @pytest.mark.parametrize(
     ("changes", "about"),
     [
-        ({"steps": [step(bake="2d")]}, "steps[0].bake"),
         ({"steps": [step(least_sessions=1)], "gates": "failures"}, "gates.failures.at_most"),
-        ({"gates": [FRESHNESS, REGRESSION], "limits": {"hold_after": "1m"}}, "limits.hold_after"),
+        ({"gates": [FRESHNESS, {**REGRESSION, "hold_at": 1}]}, "gates.regression.hold_at"),
         ({"gates": "lengths"}, "gates.memory.least_lengths"),
     ],
 )
@@ -84,13 +83,17 @@ def test_what_can_never_happen_is_said(changes: dict[str, object], about: str) -
 
 
 def test_a_step_that_this_traffic_cannot_decide_in_time_is_said() -> None:
-    asked = {"gates": [FRESHNESS, REGRESSION, PARITY], "steps": [step(margin="1%")]}
+    asked: dict[str, object] = {
+        "gates": [FRESHNESS, REGRESSION, PARITY],
+        "steps": [step(margin="1%")],
+    }
     quiet = Traffic(num_workers=20, sessions_per_day=100, slow_rate=0.007, failure_rate=0.002)
+    asked["limits"] = {"block": "30m", "hold_after": "2h"}
     (busy,) = of("steps.one", told(build.policy(**asked)))
     assert busy.weight is Weight.TOLD
-    (late,) = of("steps.one", told(build.policy(**asked), quiet))
-    assert late.weight is Weight.NEVER
-    assert "must be decided within 1d" in late.text
+    late = of("steps.one", told(build.policy(**asked), quiet))
+    (told_late,) = [answer for answer in late if "must be decided within 1d" in answer.text]
+    assert told_late.weight is Weight.NEVER
 
 
 def test_whole_workers_as_arms_are_warned_of() -> None:
@@ -145,3 +148,55 @@ def test_a_step_without_two_drawn_arms_has_no_shape() -> None:
     assert rehearsal.shape(policy, policy.steps[0], SERVED) is None
     drawn = build.policy(steps=[step()])
     assert rehearsal.shape(drawn, drawn.steps[0], SERVED) is not None
+
+
+def test_what_happens_late_or_perhaps_never_is_a_warning() -> None:
+    slow = build.policy(
+        steps=[step(bake="2d")], gates=[FRESHNESS, REGRESSION], limits={"hold_after": "1m"}
+    )
+    for about in ("steps[0].bake", "limits.hold_after"):
+        (answer,) = of(about, told(slow, None))
+        assert answer.weight is Weight.WARNING
+
+
+@pytest.mark.parametrize(
+    ("per_day", "weight"), [(50_000, None), (8000, Weight.WARNING), (100, Weight.NEVER)]
+)
+def test_windows_in_which_nobody_is_compared_are_told(
+    per_day: float, weight: Weight | None
+) -> None:
+    """A window of a minute with one session in it shows nothing, however many there are."""
+    policy = build.policy(
+        gates=[FRESHNESS, REGRESSION, PARITY],
+        steps=[step(margin="5%", workers=1)],
+        limits={"decide_within": "30d"},
+    )
+    served = Traffic(num_workers=4, sessions_per_day=per_day, slow_rate=0.007, failure_rate=0.002)
+    answers = [one for one in of("steps.one", told(policy, served)) if "windows of 1m" in one.text]
+    assert [one.weight for one in answers] == ([weight] if weight else [])
+
+
+def test_a_fleet_of_one_worker_has_nobody_to_compare_with() -> None:
+    alone = Traffic(num_workers=1, sessions_per_day=100, slow_rate=0.0, failure_rate=0.0)
+    (answer,) = of("steps.workers", told(build.policy(gates=[FRESHNESS, REGRESSION]), alone))
+    assert answer.weight is Weight.NEVER
+
+
+@pytest.mark.parametrize(
+    "served",
+    [
+        Traffic(num_workers=200, sessions_per_day=1e8, slow_rate=0.007, failure_rate=0.002),
+        Traffic(num_workers=2, sessions_per_day=1, slow_rate=0.0, failure_rate=0.0),
+        Traffic(num_workers=20, sessions_per_day=10_000, slow_rate=0.5, failure_rate=0.5),
+    ],
+)
+def test_any_traffic_is_answered(served: Traffic) -> None:
+    policy = build.policy(
+        gates=[FRESHNESS, REGRESSION, PARITY], steps=[step(margin="10%")], limits={"block": "1h"}
+    )
+    assert told(policy, served)
+
+
+def test_a_margin_that_cannot_be_shown_is_given_up_soon() -> None:
+    few = Streams(shape=SHAPE, served=SERVED, num=4, draw=random.Random(1).random)
+    assert rehearsal.sessions_to_promote(few, margin=0.0001, at_least=20, most=20_000) is None

@@ -42,7 +42,9 @@ def drawn(id_: str, arm: str = ARM_CANARY, **changes: Any) -> SessionEvidence:
 
 
 def on_worker(worker: str, start_s: float = 5, **changes: Any) -> SessionEvidence:
-    """A session of a worker that is one arm as a whole."""
+    """A session of a worker that is one arm as a whole: drawn once the worker is exposed."""
+    is_exposed = worker == "exposed" or (worker == "late" and start_s >= 30)
+    changes = {"is_drawn": is_exposed, **changes}
     return session(
         f"{worker}-{start_s}",
         worker=worker,
@@ -300,6 +302,7 @@ def test_two_incarnations_of_a_worker_are_two_units() -> None:
                 incarnation="second",
                 fps=20.0,
                 started_at=SINCE + seconds(40),
+                is_drawn=True,
             ),
             on_worker("plain", 5),
         ],
@@ -314,7 +317,8 @@ def test_two_incarnations_of_a_worker_are_two_units() -> None:
 def test_nothing_running_is_in_a_closed_block() -> None:
     """It would be taken for good while the slow and the doomed still run."""
     running = drawn("run", outcome=None, streamed_s=10.0, fps=20.0)
-    assert not blocks.closed([drawn("a"), running], design=designed(), known=(), now=NOW)
+    over = SINCE + WIDTH
+    assert not blocks.closed([drawn("a"), running], design=designed(), known=(), now=over)
     (block,) = blocks.closed(
         [drawn("a"), drawn("run", outcome=None, streamed_s=120.0, fps=20.0)],
         design=designed(),
@@ -336,7 +340,7 @@ def test_a_record_that_comes_late_for_its_block_changes_none() -> None:
 def test_a_running_session_with_an_impossible_time_never_counts_as_judged() -> None:
     """NaN is not beyond the horizon."""
     odd = drawn("odd", outcome=None, streamed_s=math.nan)
-    assert not blocks.closed([odd], design=designed(), known=(), now=NOW)
+    assert not blocks.closed([odd], design=designed(), known=(), now=SINCE + WIDTH)
 
 
 # --- failures
@@ -476,3 +480,38 @@ def test_a_window_in_which_the_share_changed_compares_nothing() -> None:
         block = block_of(sessions, design)
         assert bool(block.tables) is is_compared, changed_s
         assert block.sessions == ("a", "b")
+
+
+# --- what the variant had no part in, and what never ends
+
+
+def test_sessions_of_an_exposed_worker_while_its_canary_is_held_are_in_neither_arm() -> None:
+    """They ran the baseline: compared with itself it would show that nothing is wrong."""
+    held = [on_worker("exposed", start, is_drawn=False, fps=24.9) for start in (5, 15, 25)]
+    assert block_of([*held, on_worker("plain")], EXPOSED).tables[SLOW][0] == Table(0, 0, 0, 1)
+    block = failures([failed_on("exposed", 5, is_drawn=False), on_worker("plain")])
+    assert counted(block) == Table(0, 0, 0, 1)
+
+
+def test_a_session_that_is_not_compared_holds_no_block_open() -> None:
+    """A stray viewer elsewhere, who blocks the socket for ever, must not hide a bad variant."""
+    stray = on_worker("plain", outcome=None, fps=None, streamed_s=3.0)
+    block = block_of([drawn("a", fps=20.0), drawn("b", ARM_CONTROL), stray])
+    assert block.tables[SLOW][0] == Table(1, 1, 0, 1)
+
+
+def test_a_session_that_never_ends_is_unrated_once_its_block_is_overdue() -> None:
+    hangs = drawn("hangs", outcome=None, fps=None, streamed_s=0.5)
+    others = [drawn("a", fps=20.0), drawn("b", ARM_CONTROL)]
+    over_at = SINCE + WIDTH + 3 * seconds(120)
+    early = blocks.closed([hangs, *others], design=designed(), known=(), now=over_at - seconds(1))
+    assert not early
+    (block,) = blocks.closed([hangs, *others], design=designed(), known=(), now=over_at)
+    assert block.tables[SLOW][0] == Table(1, 1, 0, 1)
+    assert block.tables[UNRATED][0] == Table(1, 2, 0, 1)
+
+
+def test_a_session_that_ran_something_else_than_was_drawn_vouches_for_nothing() -> None:
+    block = block_of([drawn("a", is_non_compliant=True), drawn("b", ARM_CONTROL)])
+    assert block.tables[SLOW][0] == Table(0, 0, 0, 1)
+    assert block.tables[UNRATED][0] == Table(1, 1, 0, 1)

@@ -245,3 +245,41 @@ def test_arms_that_are_rated_unlike_hold_whichever_it_is(is_canary: bool) -> Non
     blocks = [block(n, also={UNRATED: (table,)}) for n in range(6)]
     held = said("sample_ratio", case(blocks, evidence=_drawn(20, 80)))
     assert held.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_soak_in_which_all_was_well_promotes_no_live_step() -> None:
+    """And its blocks are none that compare, so that the step knows that it is blind."""
+
+    def synthetic(index: int) -> Block:
+        whole = block(index)
+        return replace(
+            whole,
+            tables={name: (Table(0, 0, 0, 0), *of) for name, of in whole.tables.items()},
+        )
+
+    soaked = case([synthetic(n) for n in range(35)], step_since=NOW - timedelta(minutes=11))
+    assert said("non_inferiority", soaked).verdict is Verdict.INCONCLUSIVE
+    assert said("regression", soaked).verdict is Verdict.UNMEASURED
+    assert said("slow_rate", soaked).num_samples == 0
+
+
+def test_a_step_without_controls_among_others_is_asked_no_comparison() -> None:
+    steps = [
+        {**STEP, "name": "soak", "traffic": "synthetic", "arm_share": "100%"},
+        {**STEP, "margin": "3%"},
+    ]
+    policy = build.policy(gates=GATES, steps=steps)
+    soak = case([], policy=policy, step=policy.steps[0], step_since=NOW - timedelta(hours=9))
+    asked = {result.gate for result in judge.judge(soak, now=NOW).results}
+    assert asked == {"hard_stops", "freshness", "sample"}
+    harmed = replace(soak, blocks=(block(0, (5, 0)),))
+    assert said("regression", harmed).verdict is Verdict.FAILING, "what was shown stays shown"
+    live = replace(soak, step=policy.steps[1])
+    assert said("regression", live).verdict is Verdict.UNMEASURED
+
+
+def test_an_e_value_of_nothing_promotes_nothing() -> None:
+    gates = [FRESHNESS, {"gate": "non_inferiority", "metric": "evidence_of_parity", "at_least": 1}]
+    policy = build.policy(gates=gates, steps=[{**STEP, "margin": "3%"}])
+    judged = case([], policy=policy, step=policy.steps[0])
+    assert said("non_inferiority", judged).verdict is Verdict.INCONCLUSIVE

@@ -27,6 +27,7 @@ def closed(
 
 
 def at(start_s: float, **changes: object) -> SessionEvidence:
+    changes = {"is_drawn": True, **changes}
     return session(f"at-{start_s}", started_at=SINCE + seconds(start_s), **changes)
 
 
@@ -43,8 +44,8 @@ def test_a_window_is_open_until_it_is_over() -> None:
 
 def test_a_window_is_open_while_one_of_its_sessions_is_not_judged() -> None:
     running = at(2, outcome=None, streamed_s=119.9)
-    assert not closed([at(1), running])
-    assert len(closed([at(1), at(2, outcome=None, streamed_s=120.0)])) == 1
+    assert not closed([at(1), running], now_s=60)
+    assert len(closed([at(1), at(2, outcome=None, streamed_s=120.0)], now_s=60)) == 1
 
 
 def test_a_block_that_exists_is_never_written_again() -> None:

@@ -305,3 +305,13 @@ def test_a_fleet_that_observes_is_left_as_it_is_on_any_stack(database: Database)
         fleet_store.save(conn, replace(fleet, mode=Mode.OBSERVE))
         told = join(conn, "worker-1", incarnation="next", stack=NEXT_PARTS, flags={FLAG: FUSED})
         assert told == {FLAG: FUSED}
+
+
+def test_who_looks_and_gives_up_and_looks_again_is_at_a_later_attempt(database: Database) -> None:
+    """Twenty tries at 5 % each promote a worse variant in most cases if each is a first one."""
+    with database.write() as conn:
+        put_all(conn, promoted={})
+        for number in (1, 2):
+            put_block(conn, put_canary(conn, number, phase=Phase.ROLLED_BACK))
+        put_canary(conn, 3, phase=Phase.ROLLED_BACK)  # ended before anything was compared
+        assert start(conn).attempt == 3

@@ -83,4 +83,5 @@ def _session(name: str, *, arm: str, index: int, fps: float | None) -> SessionEv
         first_forward_length=300,
         is_synthetic=False,
         is_non_compliant=False,
+        is_drawn=arm == ARM_CANARY,
     )
