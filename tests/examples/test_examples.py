@@ -105,4 +105,6 @@ def test_the_policy_from_scratch_is_understood_as_its_page_says(shell: Shell) ->
     told = " ".join(linted.stdout.split())
     assert "one worker without viewers runs 16 first-forward lengths from 16 to 2048" in told
     assert "at least 12 of 16 buckets of first-forward lengths" in told
-    assert "not asked" not in told
+    assert "a healthy" not in told, "a live floor would send back what is healthy"
+    assert "at most 1% of healthy canaries are ever rolled back" in told
+    assert "warning" not in told
