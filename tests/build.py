@@ -25,13 +25,14 @@ from controlplane.contract.records import (
     SessionWindow,
 )
 from controlplane.contract.vocabulary import EventName, Outcome, Reason
-from controlplane.domain.canary import Canary
+from controlplane.domain.canary import Canary, Event, Phase
 from controlplane.domain.desired import Qualification
 from controlplane.domain.fleet import Fleet, Worker
 from controlplane.domain.ledger import Standing
 from controlplane.services.ingest import Received, Writer
 from controlplane.store import canaries as canary_store
 from controlplane.store import fleets as fleet_store
+from controlplane.store import history
 from controlplane.store import policies as policy_store
 from controlplane.store import qualifications as qualification_store
 from controlplane.store import workers as worker_store
@@ -198,3 +199,21 @@ def writer(worker: str = WORKER) -> Writer:
 
 def _session(session: str, seq: int) -> dict[str, Any]:
     return {"session": session, "seq": seq, "flags": {FLAG: PLAIN}, "first_forward_length": 300}
+
+
+def put_way_back(
+    conn: Connection, canary: Canary, event: Event, *, decision_id: str | None = None
+) -> None:
+    """The transition by which `event` sent the canary back."""
+    history.append_transition(
+        conn,
+        canary_id=canary.id,
+        event=event,
+        phase_from=Phase.PROGRESSING,
+        phase_to=Phase.ROLLING_BACK,
+        step=0,
+        reason="a test",
+        actor="steadyframe",
+        decision_id=decision_id,
+        now=START,
+    )

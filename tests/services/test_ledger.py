@@ -70,18 +70,7 @@ def sent_back(conn: Connection, event: Event, number: int = 1, **changes: Any) -
     """A canary that `event` sent back, with the decision that it was on."""
     canary = put_canary(conn, number, phase=Phase.ROLLED_BACK, **changes)
     put_decision(conn, canary)
-    history.append_transition(
-        conn,
-        canary_id=canary.id,
-        event=event,
-        phase_from=Phase.PROGRESSING,
-        phase_to=Phase.ROLLING_BACK,
-        step=0,
-        reason="floor: 23.1 fps",
-        actor="steadyframe",
-        decision_id=f"decision-of-{canary.id}",
-        now=START,
-    )
+    build.put_way_back(conn, canary, event, decision_id=f"decision-of-{canary.id}")
     return canary
 
 
@@ -147,7 +136,7 @@ def test_a_canary_that_failed_disqualifies_and_takes_back_what_qualified(
         failed, *before = qualification_store.of_subject(conn, SUBJECT)
         assert (standing(conn), standing(conn, "other")) == (Standing.DISQUALIFIED,) * 2
         actions = [row.action for row in audit_store.page(conn, after=None, limit=10)]
-    assert (failed.canary, failed.reason) == (canary.name, "floor: 23.1 fps")
+    assert (failed.canary, failed.reason) == (canary.name, "a test")
     assert failed.decision == f"decision-of-{canary.id}"
     assert failed.basis is not None
     assert failed.basis.num_slow == 3

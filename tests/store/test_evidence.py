@@ -12,7 +12,6 @@ from controlplane.domain.evidence import Evidence
 from controlplane.services import ingest
 from controlplane.store import canaries as canary_store
 from controlplane.store import evidence as evidence_store
-from controlplane.store import history
 from controlplane.store import workers as worker_store
 from controlplane.store.transaction import Connection, Database
 from tests import build
@@ -179,18 +178,7 @@ def _fail(conn: Connection, event: Event) -> None:
         flag_bytes=0,
         now=START,
     )
-    history.append_transition(
-        conn,
-        canary_id=canary.id,
-        event=event,
-        phase_from=Phase.PROGRESSING,
-        phase_to=Phase.ROLLING_BACK,
-        step=0,
-        reason="a test",
-        actor="steadyframe",
-        decision_id=None,
-        now=START,
-    )
+    build.put_way_back(conn, canary, event)
 
 
 def _evidence(database: Database, **options: Any) -> Evidence:

@@ -200,18 +200,7 @@ def put_exposed(conn: Connection, event: Event | None, phase: Phase, **changes: 
         now=START,
     )
     if event is not None:
-        history.append_transition(
-            conn,
-            canary_id=canary.id,
-            event=event,
-            phase_from=Phase.PROGRESSING,
-            phase_to=Phase.ROLLING_BACK,
-            step=0,
-            reason="a test",
-            actor="steadyframe",
-            decision_id=None,
-            now=START,
-        )
+        build.put_way_back(conn, canary, event)
 
 
 def tainted(conn: Connection, *, fleet: str = FLEET, flag: str = build.FLAG) -> frozenset[str]:
