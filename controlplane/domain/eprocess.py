@@ -38,6 +38,12 @@ class Table:
         assert 0 <= self.control_bad <= self.control, f"{self.control_bad} of {self.control} bad"
 
     @property
+    def is_telling(self) -> bool:
+        """Whether it multiplies a bet by anything but 1: both arms, and not all of them alike."""
+        num_bad = self.canary_bad + self.control_bad
+        return self.is_comparison and 0 < num_bad < self.canary + self.control
+
+    @property
     def is_comparison(self) -> bool:
         """Whether both arms have anyone: else it is no evidence, for or against."""
         return self.canary > 0 and self.control > 0
@@ -61,7 +67,7 @@ class Mixture:
 
     def after(self, strata: Iterable[Table]) -> Self:
         """The state after one more block, its strata being independent draws of the arms."""
-        tables = [table for table in strata if table.is_comparison]
+        tables = [table for table in strata if table.is_telling]
         stake = FIRST_STAKE if self.num_blocks == 0 else self.reserve * LATER_STAKE
         return type(self)(
             wealth=tuple(
