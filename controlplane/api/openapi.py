@@ -246,7 +246,8 @@ def _problem(status: HTTPStatus) -> dict[str, Any]:
 
 def _otlp_body(key: str) -> dict[str, Any]:
     # The whole of it is OpenTelemetry's to say; what is wrong within is told in `partial_success`.
-    parts = {"type": "array", "items": {"type": "object"}}
+    # Null is protobuf's JSON for nothing of it.
+    parts = {"type": ["array", "null"], "items": {"type": "object"}}
     as_json = {"schema": {"type": "object", "properties": {key: parts}}}
     as_bytes = {"schema": {"type": "string", "format": "binary"}}
     return {"required": True, "content": {otlp.JSON: as_json, otlp.PROTOBUF: as_bytes}}

@@ -216,5 +216,7 @@ def _impossible_end(record: SessionEnded) -> str | None:
     if record.outcome is Outcome.LOST:
         return "outcome: lost is not a worker's to say"
     if sum(segment.num_frames for segment in record.segments) > record.num_frames:
-        return f"segments: they have more frames than the session, {record.num_frames}"
+        return (
+            f"segments: they have more frames than num_frames of the session, {record.num_frames}"
+        )
     return None

@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 from controlplane import app
 from controlplane.settings import Settings
-app.serve(Settings(state_dir=Path(sys.argv[1]), port=0, tick_s=0.2, hold_s=60, hold_jitter_s=0))
+app.serve(Settings(state_dir=Path(sys.argv[1]), port=0, tick_s=0.2, hold_s=45, hold_jitter_s=0))
 """
 
 
@@ -124,11 +124,12 @@ def _server(state_dir: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Clie
         drained.start()
         with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
             yield process, client
+        process.send_signal(signal.SIGINT)
+        drained.join(30)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
         process.wait(30)
-        drained.join(30)
         process.stderr.close()
 
 

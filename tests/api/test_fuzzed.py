@@ -41,9 +41,12 @@ ALWAYS: Final = (
     "response_schema_conformance",
 )
 # What fits the form of these may still not hold together: a policy is a document of its own, ranks
-# must agree, a variant must be one of the flag's, a day one of the calendar.
+# must agree, a variant must be one of the flag's, a day one of the calendar, a canary has a flag or
+# a stack for its subject, and a whole number is written without a point.
 HELD_TO_MORE_THAN_FORM: Final = frozenset(
     {
+        "POST /v1/canaries",
+        "POST /v1/canaries/{name}/quality",
         "POST /v1/policies",
         "POST /v1/policies/lint",
         "POST /v1/imports/sessions",

@@ -65,10 +65,6 @@ def peopled(sqlite_plane: ControlPlane) -> ControlPlane:
     return sqlite_plane
 
 
-def test_every_text_in_every_field(peopled: ControlPlane) -> None:
-    _try_every_text(peopled)
-
-
 @pytest.mark.slow
 def test_every_text_in_every_field_on_either_database(plane: ControlPlane) -> None:
     """PostgreSQL has texts of its own that it cannot keep: NUL, lone surrogates."""

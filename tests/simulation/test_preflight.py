@@ -224,7 +224,7 @@ def test_one_length_only_is_refused_for_want_of_coverage(sqlite_database: Databa
     held = fleet.run_to(name, Phase.HELD)
     assert held.reason == (
         "still not passing after 18s: coverage: 1 of 8 buckets of first-forward lengths met,"
-        " 6 asked for"
+        " 6 asked for; all of one length, 64, which says nothing of any other"
     )
     for worker in fleet.world.workers.values():
         worker.lengths = (10, 30, 40, 60, 70, 80, 100, 119)
