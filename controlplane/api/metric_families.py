@@ -6,6 +6,7 @@ that appears with its first event would miss that event.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -192,30 +193,23 @@ def _of_canaries(counts: FleetCounts) -> Iterator[Metric]:
     )
 
 
-def _gauges(
+def _family(
+    kind: type[GaugeMetricFamily | CounterMetricFamily],
     name: str,
     meaning: str,
     labels: Sequence[str],
     counts: Counts,
     known: Iterable[tuple[str, ...]],
 ) -> Metric:
-    family = GaugeMetricFamily(PREFIX + name, meaning, labels=labels)
+    """The counts under every key there is, and 0 under those that could be."""
+    family = kind(PREFIX + name, meaning, labels=labels)
     for key in sorted({*known, *counts}):
         family.add_metric(key, counts.get(key, 0))
     return family
 
 
-def _counters(
-    name: str,
-    meaning: str,
-    labels: Sequence[str],
-    counts: Counts,
-    known: Iterable[tuple[str, ...]],
-) -> Metric:
-    family = CounterMetricFamily(PREFIX + name, meaning, labels=labels)
-    for key in sorted({*known, *counts}):
-        family.add_metric(key, counts.get(key, 0))
-    return family
+_gauges = partial(_family, GaugeMetricFamily)
+_counters = partial(_family, CounterMetricFamily)
 
 
 def _histogram(

@@ -8,7 +8,7 @@ the arm drawn for one session, and waiting for the window to close would only co
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -78,7 +78,7 @@ class Design:
     since: datetime  # start of the first window
     width: timedelta
     horizon: timedelta  # of streaming, at which a session that still runs is judged
-    exposed_since: Mapping[str, datetime]  # worker -> when it was first exposed
+    exposed: Collection[str]  # workers that have been told to run the canary
     # Whether the whole worker is one arm (a flag that changes at a restart, or a step that gives
     # all sessions of its workers to the canary): then an incarnation has one outcome a window.
     is_by_worker: bool = False
@@ -193,7 +193,7 @@ def _units(sessions: Sequence[SessionEvidence], *, design: Design) -> list[_Unit
         return [_unit([s], design=design, is_canary=s.arm == ARM_CANARY) for s in drawn]
     by_incarnation: dict[tuple[str, bool], list[SessionEvidence]] = {}
     for session in sessions:
-        is_exposed = _is_exposed(session, design.exposed_since)
+        is_exposed = _is_exposed(session, design.exposed)
         if is_exposed is not None:
             by_incarnation.setdefault((session.incarnation, is_exposed), []).append(session)
     return [
@@ -296,13 +296,13 @@ def failed(
     recent = [block for block in before if now - block.closed_at < design.width]
     out = {unit for block in recent for unit in block.units}
     # One that failed before it was exposed is neither the variant's fault nor the baseline's.
-    failing = {s.incarnation for s in new if _is_exposed(s, design.exposed_since) is not None} - out
+    failing = {s.incarnation for s in new if _is_exposed(s, design.exposed) is not None} - out
     arms: dict[bool, set[str]] = {True: set(), False: set()}
     for session in sessions:
         silence = now - session.updated_at
         is_at_risk = silence <= max(design.width, _AT_RISK) or session.incarnation in failing
         if is_at_risk and session.incarnation not in out:
-            is_exposed = _is_exposed(session, design.exposed_since)
+            is_exposed = _is_exposed(session, design.exposed)
             if is_exposed is not None:
                 arms[is_exposed].add(session.incarnation)
     # A process that ran both before and after it was exposed is exposed.
@@ -325,7 +325,7 @@ def failed(
     )
 
 
-def _is_exposed(session: SessionEvidence, exposed_since: Mapping[str, datetime]) -> bool | None:
+def _is_exposed(session: SessionEvidence, exposed: Collection[str]) -> bool | None:
     """True: drawn for the canary; False: on a never-exposed worker; None: neither.
 
     An exposed worker has sessions that are not the canary's, too: before it heard of it, while the
@@ -333,4 +333,4 @@ def _is_exposed(session: SessionEvidence, exposed_since: Mapping[str, datetime])
     """
     if session.is_drawn:
         return True
-    return None if session.worker in exposed_since else False
+    return None if session.worker in exposed else False

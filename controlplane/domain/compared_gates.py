@@ -10,13 +10,12 @@ from datetime import datetime
 from typing import Final
 
 from controlplane.contract.vocabulary import ARM_CANARY
-from controlplane.domain import comparison, eprocess, rates
+from controlplane.domain import comparison, eprocess, noninferiority, rates
 from controlplane.domain.blocks import FAILED_SESSIONS, SLOW, UNRATED, Block
 from controlplane.domain.document import share_text
 from controlplane.domain.eprocess import Table
 from controlplane.domain.evidence import PARTS
 from controlplane.domain.gates import unmeasured
-from controlplane.domain.noninferiority import NonInferiority
 from controlplane.domain.policy import (
     NonInferiorityGate,
     PartTimeGate,
@@ -141,9 +140,7 @@ def sessions_to(case: Case, *, margin: float, limit: float) -> int | None:
         compared = [table for table in tables if table.is_comparison]
         if not compared:
             return None
-        state = NonInferiority(margin=margin)
-        for table in compared:
-            state = state.after(table)
+        state = noninferiority.folded(compared, margin=margin)
         num_canary = max(1, round(sum(t.canary for t in compared) / len(compared)))
         num_control = max(1, round(sum(t.control for t in compared) / len(compared)))
         clean, ahead = Table(0, num_canary, 0, num_control), 0

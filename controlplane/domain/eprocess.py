@@ -138,16 +138,6 @@ def worst_ranked(
     return Table(bad[0], len(canary), bad[1], len(control))
 
 
-def shift_evidence(blocks: Sequence[Sequence[Sequence[Table]]]) -> float:
-    """The mean over quantiles of their e-values.
-
-    Args:
-        blocks: for each block, for each of `QUANTILES`, the tables of its strata.
-    """
-    by_quantile = (evidence([block[index] for block in blocks]) for index in range(len(QUANTILES)))
-    return fsum(by_quantile) / len(QUANTILES)
-
-
 def combined(e_values: Iterable[tuple[float, float]]) -> float:
     """Weighted mean of (weight, e-value) pairs: valid under any dependence (Vovk, Wang 2021)."""
     pairs = list(e_values)

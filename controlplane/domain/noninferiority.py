@@ -57,11 +57,16 @@ class NonInferiority:
 
 
 def evidence(tables: Iterable[Table], *, margin: float) -> float:
-    """The e-value of blocks in the order they opened, for one margin."""
+    """The e-value of blocks in the order they were written, for one margin."""
+    return folded(tables, margin=margin).value
+
+
+def folded(tables: Iterable[Table], *, margin: float) -> NonInferiority:
+    """The state after blocks in the order they were written, for one margin."""
     state = NonInferiority(margin=margin)
     for table in tables:
         state = state.after(table)
-    return state.value
+    return state
 
 
 @lru_cache(maxsize=2**14)

@@ -98,7 +98,7 @@ class Observation:
             since=self.canary.created_at,
             width=limits.block,
             horizon=limits.outcome_horizon,
-            exposed_since={e.worker: e.exposed_at for e in reversed(self.exposures)},
+            exposed=frozenset(exposure.worker for exposure in self.exposures),
             is_by_worker=all(step.arm_share >= 1 for step in self.policy.steps),
             share_changed_at=self.canary.step_since if len(shares) > 1 else None,
         )

@@ -4,9 +4,9 @@ That windows close once, in any order and without doubles, is shown in `test_evi
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -55,19 +55,17 @@ def on_worker(worker: str, start_s: float = 5, **changes: Any) -> SessionEvidenc
     )
 
 
-def designed(
-    exposed_since: Mapping[str, datetime] | None = None, *, is_by_worker: bool = False
-) -> Design:
+def designed(exposed: Collection[str] = (), *, is_by_worker: bool = False) -> Design:
     return Design(
         since=SINCE,
         width=WIDTH,
         horizon=seconds(120),
-        exposed_since=exposed_since or {},
+        exposed=exposed,
         is_by_worker=is_by_worker,
     )
 
 
-EXPOSED = designed({"exposed": SINCE, "late": SINCE + seconds(30)}, is_by_worker=True)
+EXPOSED = designed({"exposed", "late"}, is_by_worker=True)
 
 
 def block_of(sessions: Sequence[SessionEvidence], design: Design | None = None) -> Block:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
+from math import fsum, isclose
 from random import Random
 
 import pytest
@@ -32,7 +33,7 @@ CLEAN = Table(0, 10, 0, 40)
 WORSE = Table(3, 10, 0, 40)
 SINCE = NOW - timedelta(hours=2)
 DESIGN = Design(
-    since=SINCE, width=seconds(60), horizon=seconds(120), exposed_since={}, is_by_worker=False
+    since=SINCE, width=seconds(60), horizon=seconds(120), exposed=(), is_by_worker=False
 )
 
 any_tables = st.builds(
@@ -331,3 +332,17 @@ def test_healthy_synthetic_sessions_do_not_vouch_for_live_ones() -> None:
     ]
     assert comparison.non_inferiority(soak, margin=0.03, is_synthetic=True)[SLOW] >= 20
     assert comparison.non_inferiority(soak, margin=0.03)[SLOW] == 1
+
+
+def test_evidence_of_ranks_is_the_mean_over_quantiles() -> None:
+    canary: list[float | None] = [24.0 + step / 100 for step in range(10)]
+    control: list[float | None] = [24.5 + step / 100 for step in range(40)]
+    tables = {
+        ranked(SHIFT, quantile): (eprocess.worst_ranked(canary, control, quantile=quantile),)
+        for quantile in QUANTILES
+    }
+    block = replace(of_sessions(), tables=tables)
+    by_quantile = [eprocess.evidence([of_one] * 2) for of_one in tables.values()]
+    found = comparison.indicator_value([block, block], SHIFT)
+    assert isclose(found, fsum(by_quantile) / 3)
+    assert found > 100

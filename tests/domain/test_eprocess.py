@@ -385,16 +385,6 @@ def test_an_arm_whose_sessions_die_does_not_look_faster_for_it() -> None:
     assert worst_ranked(dying, control, quantile=0.1).canary_bad == 3
 
 
-def test_shift_evidence_is_the_mean_over_quantiles() -> None:
-    canary: list[float | None] = [24.0 + step / 100 for step in range(10)]
-    control: list[float | None] = [24.5 + step / 100 for step in range(40)]
-    one = [[worst_ranked(canary, control, quantile=quantile)] for quantile in QUANTILES]
-    by_quantile = [eprocess.evidence([tables_] * 2) for tables_ in one]
-    found = eprocess.shift_evidence([one, one])
-    assert isclose(found, fsum(by_quantile) / 3)
-    assert found > ROLLBACK
-
-
 def test_indicators_are_combined_by_their_weighted_mean() -> None:
     assert isclose(eprocess.combined([(0.6, 10.0), (0.3, 1.0), (0.1, 100.0)]), 16.3)
     assert isclose(eprocess.combined([(6, 10.0), (3, 1.0), (1, 100.0)]), 16.3)

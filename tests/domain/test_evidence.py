@@ -22,7 +22,7 @@ HORIZON = seconds(120)
 def closed(
     sessions: Sequence[SessionEvidence], *, known: Sequence[Block] = (), now_s: float = 600
 ) -> tuple[Block, ...]:
-    design = Design(since=SINCE, width=WIDTH, horizon=HORIZON, exposed_since={})
+    design = Design(since=SINCE, width=WIDTH, horizon=HORIZON, exposed=())
     return blocks.closed(sessions, design=design, known=known, now=SINCE + seconds(now_s))
 
 

@@ -26,7 +26,7 @@ def written(streams: Streams, stream: int) -> Iterator[tuple[Block, ...]]:
         since=OPENED_AT,
         width=WINDOW,
         horizon=timedelta(seconds=120),
-        exposed_since={session.worker: OPENED_AT for session in canary},
+        exposed={session.worker for session in canary},
         is_by_worker=True,
     )
     known: list[Block] = []
