@@ -69,12 +69,11 @@ class CanaryReconciler:
     def _record(self, rnd: _Round, now: datetime, epoch: int) -> None:
         if rnd.seen is None or rnd.planned is None:
             return
+        decision = recording.decided(rnd.seen, rnd.planned, new_id=self._new_id, now=now)
         try:
             with self._database.write() as conn:
                 leader_store.require(conn, epoch=epoch)
-                rnd.woken = recording.record(
-                    conn, rnd.seen, rnd.planned, new_id=self._new_id, now=now
-                )
+                rnd.woken = recording.record(conn, rnd.seen, rnd.planned, decision, now=now)
             rnd.is_recorded = True
         except StaleVersionError:
             # A person or another controller moved it first; the next tick sees that.

@@ -1,11 +1,13 @@
 """Writes what was planned: decision, transition, canary, exposures, desired states, all at once."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from controlplane.domain import digest
 from controlplane.domain.canary import Canary, Event, Phase
 from controlplane.domain.observation import Observation, Plan
+from controlplane.domain.verdict import Verdict
 from controlplane.ports import NewId
 from controlplane.services import desired_states, inputs, ledger
 from controlplane.store import audit as audit_store
@@ -18,10 +20,39 @@ from controlplane.store import workers as worker_store
 from controlplane.store.transaction import Connection
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """A judgement that moves its canary, as it is kept."""
+
+    id: str
+    verdict: Verdict
+    gates: list[dict[str, Any]]
+    inputs: dict[str, Any]
+    digest: str
+
+
+def decided(seen: Observation, planned: Plan, *, new_id: NewId, now: datetime) -> Decided | None:
+    """The decision in `planned`, ready to be written; None: it has none to keep.
+
+    Apart from `record`, since of a long canary this takes seconds, and nothing may be locked then.
+    """
+    if planned.event is None or planned.judgement is None:
+        return None
+    id_ = new_id()
+    considered = inputs.of(seen, planned, decision=id_, now=now)
+    return Decided(
+        id=id_,
+        verdict=planned.judgement.verdict,
+        gates=inputs.gates(planned.judgement),
+        inputs=inputs.stored(considered),
+        digest=digest.digest(considered),
+    )
+
+
 def record(
-    conn: Connection, seen: Observation, planned: Plan, *, new_id: NewId, now: datetime
+    conn: Connection, seen: Observation, planned: Plan, decision: Decided | None, *, now: datetime
 ) -> tuple[str, ...]:
-    """Record `planned` on top of what was `seen`.
+    """Record `planned`, with its `decision`, on top of what was `seen`.
 
     Returns: ids of the workers whose desired state is another now.
 
@@ -40,8 +71,8 @@ def record(
             canary_store.save_bake(conn, planned.canary)
         return ()
     canary_store.save(conn, planned.canary, expected_version=seen.canary.version)
-    decided = _append_decision(conn, seen, planned, new_id=new_id, now=now)
-    _append_transition(conn, seen, planned, decided, now=now)
+    kept = _append_decision(conn, seen, decision, now=now)
+    _append_transition(conn, seen, planned, kept, now=now)
     _expose(conn, seen, planned, now=now)
     if planned.canary.phase is Phase.PROMOTED:
         _promote(conn, planned, now=now)
@@ -51,32 +82,29 @@ def record(
 
 
 def _append_decision(
-    conn: Connection, seen: Observation, planned: Plan, *, new_id: NewId, now: datetime
+    conn: Connection, seen: Observation, decision: Decided | None, *, now: datetime
 ) -> dict[str, str]:
     """The decision's id and digest, for the audit log: its chain keeps what was decided on."""
-    if planned.judgement is None:
+    if decision is None:
         return {}
-    decision_id = new_id()
-    considered = inputs.of(seen, planned, decision=decision_id, now=now)
-    made = {"decision": decision_id, "digest": digest.digest(considered)}
     history.append_decision(
         conn,
-        id=decision_id,
+        id=decision.id,
         canary_id=seen.canary.id,
-        verdict=planned.judgement.verdict,
-        gates=inputs.gates(planned.judgement),
-        inputs=inputs.stored(considered),
-        digest=made["digest"],
+        verdict=decision.verdict,
+        gates=decision.gates,
+        inputs=decision.inputs,
+        digest=decision.digest,
         now=now,
     )
-    return made
+    return {"decision": decision.id, "digest": decision.digest}
 
 
 def _append_transition(
     conn: Connection,
     seen: Observation,
     planned: Plan,
-    decided: dict[str, str],
+    kept: dict[str, str],
     *,
     now: datetime,
 ) -> None:
@@ -90,7 +118,7 @@ def _append_transition(
         step=planned.canary.step,
         reason=planned.reason,
         actor=planned.actor,
-        decision_id=decided.get("decision"),
+        decision_id=kept.get("decision"),
         now=now,
     )
     told = {"canary": seen.canary.name, "event": planned.event.value, "reason": planned.reason}
@@ -100,7 +128,7 @@ def _append_transition(
         action=f"canary.{planned.event}",
         target=seen.canary.name,
         reason=planned.reason,
-        detail={**told, **decided},
+        detail={**told, **kept},
         now=now,
     )
     outbox_store.append(conn, topic="canary", body=told, now=now)
