@@ -18,7 +18,8 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
 
 from controlplane.api import otlp, problems
-from controlplane.api.answers import ANSWERS, Answer, Rehearsed
+from controlplane.api.answers import ANSWERS
+from controlplane.api.answers.form import Answer, Rehearsed
 from controlplane.api.auth import Require
 
 SCHEME: Final = "token"
