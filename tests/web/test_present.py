@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controlplane.domain.canary import Phase
-from controlplane.web.present import canary, weekly, words
+from controlplane.web.present import canary, gates, weekly, words
 from controlplane.web.present.words import Tone
 from tests.clock import START
 
@@ -109,7 +109,7 @@ def test_gates_that_fail_come_first_with_their_numbers() -> None:
     ]
     told = [{**one, "num_samples": 1, "reason": "", "failed_at": None} for one in results]
 
-    first, second = canary.gates(told, now=START)
+    first, second = gates.shown(told, now=START)
 
     assert (first.name, first.value, first.limit) == ("memory", "16.0 MiB", "1.0 MiB")
     assert (second.value, second.limit) == ("0.4 s", "6.0 s")

@@ -11,14 +11,10 @@ from controlplane.domain.verdict import Verdict
 from controlplane.services.pages import CanaryPage
 from controlplane.store.history import Decision, Transition
 from controlplane.web.present import charts, plots, words
+from controlplane.web.present import gates as gate_views
+from controlplane.web.present.gates import GateView
 from controlplane.web.present.words import Answer, State, Tone
 
-_TONES = {
-    Verdict.PASSING: Tone.GOOD,
-    Verdict.FAILING: Tone.BAD,
-    Verdict.INCONCLUSIVE: Tone.WATCH,
-    Verdict.UNMEASURED: Tone.WATCH,
-}
 _BACK = (Phase.ROLLING_BACK, Phase.CONTAINED, Phase.ROLLED_BACK)
 # Its end says nothing of what was on trial: no gate failed.
 _ENDED = (Event.ABORT_REQUESTED, Event.WITHDRAWN, Event.CONTROL_LOST)
@@ -33,18 +29,6 @@ class StepView:
     asks: str
     countdown: str
     share: float  # of its bake, in percent
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateView:
-    """One gate with its numbers."""
-
-    name: str
-    state: State
-    value: str
-    limit: str
-    reason: str
-    evidence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +111,7 @@ def view(page: CanaryPage, *, now: datetime) -> CanaryView:
             ("lease", _lease(canary["lease_until"], now=now)),
         ),
         steps=tuple(_steps(shown["steps"], canary, _ending(page.transitions))),
-        gates=gates(shown["gates"], now=now),
+        gates=gate_views.shown(shown["gates"], now=now),
         judged=_judged(shown, phase, now=now),
         exposed=tuple(_exposed(one, phase, now=now) for one in shown["workers"]),
         events=tuple(_event(one) for one in page.transitions),
@@ -154,8 +138,8 @@ def decision(one: Decision) -> DecisionView:
     return DecisionView(
         id=one.id,
         at=words.at(one.at),
-        state=State(tone=_TONES[one.verdict], word=one.verdict),
-        gates=gates(one.gates, now=one.at),
+        state=State(tone=gate_views.TONES[one.verdict], word=one.verdict),
+        gates=gate_views.shown(one.gates, now=one.at),
         digest=one.digest,
     )
 
@@ -312,48 +296,6 @@ def _present(phase: Phase, *, left: timedelta) -> tuple[State, str]:
         return State(tone=Tone.WATCH, word="held"), f"{words.duration(left)} of bake left"
     told = f"{words.duration(left)} of bake left" if left else "bake done, waits for its gates"
     return State(tone=Tone.WATCH, word="running"), told
-
-
-def gates(results: Sequence[Mapping[str, Any]], *, now: datetime) -> tuple[GateView, ...]:
-    """Gates with their numbers in the unit of each; those that fail first."""
-    order = {verdict: index for index, verdict in enumerate(_worst_first())}
-    ordered = sorted(results, key=lambda result: order[Verdict(result["verdict"])])
-    return tuple(_gate(result, now=now) for result in ordered)
-
-
-def _worst_first() -> tuple[Verdict, ...]:
-    return (Verdict.FAILING, Verdict.UNMEASURED, Verdict.INCONCLUSIVE, Verdict.PASSING)
-
-
-def _gate(result: Mapping[str, Any], *, now: datetime) -> GateView:
-    verdict = Verdict(result["verdict"])
-    samples = words.count(result["num_samples"], "sample")
-    failed_at = result.get("failed_at")
-    if failed_at:
-        failed = datetime.fromisoformat(failed_at)
-        samples = f"{samples}; first failing {words.ago(failed, now=now)}"
-    return GateView(
-        name=result["gate"],
-        state=State(tone=_TONES[verdict], word=verdict),
-        value=_number(result["gate"], result["value"]),
-        limit=_number(result["gate"], result["limit"]),
-        reason=result["reason"],
-        evidence=samples,
-    )
-
-
-def _number(gate: str, value: float | None) -> str:
-    if value is None:
-        return words.NOTHING
-    match gate:
-        case "floor":
-            return f"{words.fps(value)} fps"
-        case "memory":
-            return words.size(value)
-        case "freshness":
-            return f"{value:.1f} s"
-        case _:
-            return f"{value:g}"
 
 
 def _judged(shown: Mapping[str, Any], phase: Phase, *, now: datetime) -> str:
