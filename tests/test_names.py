@@ -1,7 +1,7 @@
 """What a test is called is the same in every process that collects it.
 
-Two processes that run the tests between them compare their lists. A value in the name that holds the
-time of its making is another in each of them, whenever they collect in two different seconds.
+Two processes that run the tests between them compare their lists. A value in the name that holds
+the time of its making is another in each of them, whenever they collect in two different seconds.
 """
 
 import ast
