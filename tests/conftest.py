@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Iterator
 from itertools import count
@@ -25,6 +26,10 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("tests")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it runs in the background so, and every process that a test starts would
+    # inherit it: none could be ended as a person ends it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 _numbers = count(1)
 
 
