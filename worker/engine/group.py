@@ -80,8 +80,8 @@ class Group:
         try:
             self._links[index].send(Message(kind=kind, fields=fields))
         except PeerLostError as error:
-            detail = str(error)
-            self._report(index, FaultReport(kind=reports.PEER_LOST, detail=detail))
+            # Not a word of its own: if it has gone, its end of file or its last words still come.
+            self._fail_later(index, FaultReport(kind=reports.PEER_LOST, detail=str(error)))
 
     def watch(self) -> None:
         """Begin to look for a process that hangs; call once all are ready."""
@@ -127,7 +127,10 @@ class Group:
         self._reports.setdefault(index, report)
         if report.is_cause:
             self._fail(index, report)
-            return
+        else:
+            self._fail_later(index, report)
+
+    def _fail_later(self, index: int, report: FaultReport) -> None:
         timer = asyncio.get_running_loop().call_later(
             _CAUSE_WAIT_S, lambda: self._fail_for(index, report)
         )

@@ -147,6 +147,8 @@ class ForkServerClient:
         except TimeoutError as error:
             text = f"the fork server did not answer within {timeout_s} s"
             raise LaunchError(text) from error
+        except ConnectionResetError as error:  # it ended without reading the request
+            raise LaunchError("the fork server has gone") from error
 
     async def _stop(self) -> None:
         if self._control is not None:

@@ -52,6 +52,10 @@ class Link:
                 packet = self._end.recv(PACKET_BYTES + 1)
             except BlockingIOError:
                 return
+            except ConnectionResetError:
+                # The peer has gone without reading all of ours. The kernel says so once, before it
+                # hands over what the peer wrote; its last words come next.
+                continue
             except OSError:
                 packet = b""
             if not packet:

@@ -125,7 +125,7 @@ class Channel:
     def receive_packet(self) -> bytes:
         """Wait for the next packet. Raises: PeerLostError at end of file."""
         try:
-            packet = self._end.recv(PACKET_BYTES + 1)
+            packet = self._received()
         except OSError as error:
             message = f"{self._peer} cannot be read: {error}"
             raise PeerLostError(message) from error
@@ -133,3 +133,11 @@ class Channel:
             message = f"{self._peer} has closed its end"
             raise PeerLostError(message)
         return packet
+
+    def _received(self) -> bytes:
+        try:
+            return self._end.recv(PACKET_BYTES + 1)
+        except ConnectionResetError:
+            # The peer has gone without reading all of ours. The kernel says so once, before it
+            # hands over what the peer wrote.
+            return self._end.recv(PACKET_BYTES + 1)

@@ -62,7 +62,7 @@ def test_a_fault_names_its_kind_and_its_rank_and_is_recovered_from(  # noqa: PLR
     engine = stand.started(_faulty(injected, rank=rank), variant)
     chunks = stand.run(taken(engine, 50, name="doomed"))
     fault = _fault(stand, engine)
-    assert (fault.kind, fault.rank, fault.session) == (kind, named, "doomed")
+    assert (fault.kind, fault.rank, fault.session) == (kind, named, "doomed"), fault.detail
     assert detail in fault.detail
     assert fault.flags == {"fused_allreduce": variant}
     # Only what was computed before the fault, in order; the corrupt plan is one step ahead.

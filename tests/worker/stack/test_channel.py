@@ -1,9 +1,12 @@
 """Messages between processes."""
 
+import asyncio
+import socket
 import threading
 
 import pytest
 
+from worker.engine.link import Link
 from worker.parallel import channel
 from worker.parallel.channel import Channel, Message, PeerLostError
 
@@ -39,3 +42,41 @@ def test_a_message_without_an_end_is_refused() -> None:
         assembly.add(packet[:-1])
     with pytest.raises(ValueError, match="more than"):
         assembly.add(packet)
+
+
+def _gone_with_last_words() -> socket.socket:
+    """Our end of a pair whose peer said one thing and ended without reading what we had sent."""
+    ours, theirs = channel.pair()
+    Channel(ours, peer="rank 0").send(Message(kind="credit"))
+    Channel(theirs, peer="the supervisor").send(Message(kind="fault", fields={"kind": "nan"}))
+    theirs.close()
+    return ours
+
+
+def test_the_last_words_of_a_peer_that_did_not_read_ours_are_heard() -> None:
+    """The kernel tells of the unread message first, as a reset connection."""
+    with _gone_with_last_words() as ours:
+        end = Channel(ours, peer="rank 0")
+        assert end.receive().fields == {"kind": "nan"}
+        with pytest.raises(PeerLostError, match="rank 0 has closed"):
+            end.receive()
+
+
+def test_the_supervisor_hears_the_last_words_before_the_end() -> None:
+    """Otherwise a rank that only lost its peer is taken for one that ended without a word."""
+    heard: list[str] = []
+
+    async def listened() -> None:
+        with _gone_with_last_words() as ours:
+            over = asyncio.Event()
+
+            def lost() -> None:
+                heard.append("lost")
+                over.set()
+
+            link = Link(ours, on_message=lambda message: heard.append(message.kind), on_lost=lost)
+            await over.wait()
+            link.close()
+
+    asyncio.run(listened())
+    assert heard == ["fault", "lost"]
