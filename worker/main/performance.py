@@ -10,7 +10,8 @@ from controlplane.contract.vocabulary import Outcome, Reason
 from worker.agent.measure import Parts
 from worker.agent.sessions import Session
 from worker.engine.api import Chunk, Engine, Fault
-from worker.server import Ending, Request
+from worker.server.ports import Ending
+from worker.server.requests import Request
 
 # A group that dies ends the stream and tells its fault in another queue; the two may cross.
 FAULT_WAIT_S = 3.0

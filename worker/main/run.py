@@ -13,7 +13,7 @@ from worker.agent.agent import Agent
 from worker.engine.engine import EngineStartError, LocalEngine
 from worker.main.settings import Settings
 from worker.main.supervisor import Supervisor
-from worker.server import ViewerServer
+from worker.server.viewer_server import ViewerServer
 
 WORKER_NAME = "worker.json"
 

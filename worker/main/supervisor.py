@@ -20,7 +20,9 @@ from worker.engine.api import Effective, Engine, Event, Fault, FlagsRefused
 from worker.main.flips import Flips
 from worker.main.performance import EnginePerformance
 from worker.main.probing import Probing
-from worker.server import Performance, Refusal, RefusalCode, Request
+from worker.server.ports import Performance
+from worker.server.refusals import Refusal, RefusalCode
+from worker.server.requests import Request
 
 # A flip takes two steps; a session that waits longer starts, and counts what it ran.
 FLIP_WAIT_S = 2.0

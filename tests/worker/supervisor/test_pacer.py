@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.server import Pacer
+from worker.server.pacer import Pacer
 
 
 def due(pacer: Pacer, *, num_frames: int = 4) -> list[float]:

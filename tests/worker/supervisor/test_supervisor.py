@@ -21,7 +21,7 @@ from tests.worker.supervisor.fake_engine import FakeEngine, FakeStartError
 from worker.agent.agent import Agent
 from worker.engine.api import FaultKind
 from worker.main.supervisor import Supervisor
-from worker.server import ViewerServer
+from worker.server.viewer_server import ViewerServer
 from worker.viewer import session
 from worker.viewer.session import Ask, BusyError, Seen, ViewerError
 
