@@ -25,7 +25,8 @@ class Flag:
     name: str
     applies: Applies
     variants: tuple[str, ...]
-    fallback: str
+    plain: str  # the oracle of probes and tests
+    fallback: str  # the plainest that holds the deadline on the hardware of production
     demo_variants: frozenset[str] = frozenset()
 
     def allowed(self, *, has_demo_variants: bool) -> tuple[str, ...]:
@@ -37,10 +38,35 @@ FUSED_ALLREDUCE = Flag(
     name="fused_allreduce",
     applies=Applies.STEP,
     variants=("nccl", "fused_steady", "fused_all", "fused_small_tiles"),
+    plain="nccl",
     fallback="nccl",
     demo_variants=frozenset({"fused_small_tiles"}),
 )
-REGISTRY: Mapping[str, Flag] = MappingProxyType({FUSED_ALLREDUCE.name: FUSED_ALLREDUCE})
+KV_CACHE = Flag(
+    name="kv_cache",
+    applies=Applies.STEP,  # what is held is converted, see `worker.cache.variants`
+    variants=("write_time_bf16", "recompute", "write_time_fp8"),
+    plain="recompute",
+    fallback="write_time_bf16",
+)
+POSITION_RESET = Flag(
+    name="position_reset",
+    # Any way may follow any other, see `worker.cache.reset`.
+    applies=Applies.STEP,
+    variants=("delta_window", "rebuild", "delta_sinks"),
+    plain="rebuild",
+    fallback="delta_window",
+)
+PRE_ATTENTION = Flag(
+    name="pre_attention",
+    applies=Applies.STEP,
+    variants=("unfused", "fused"),
+    plain="unfused",
+    fallback="unfused",
+)
+# In the order of a step plan: only append.
+_FLAGS = (FUSED_ALLREDUCE, KV_CACHE, POSITION_RESET, PRE_ATTENTION)
+REGISTRY: Mapping[str, Flag] = MappingProxyType({flag.name: flag for flag in _FLAGS})
 WORD_BYTES = 8  # one byte a flag: room for as many flags without a new plan format
 assert len(REGISTRY) <= WORD_BYTES, "a step plan has no room for so many flags"
 
@@ -52,6 +78,11 @@ class UnknownFlagError(ValueError):
 def fallback() -> dict[str, str]:
     """Every flag at its fallback."""
     return {flag.name: flag.fallback for flag in REGISTRY.values()}
+
+
+def plain() -> dict[str, str]:
+    """Every flag at its oracle: right, and too slow to serve anyone."""
+    return {flag.name: flag.plain for flag in REGISTRY.values()}
 
 
 def resolved(flags: Mapping[str, str], *, has_demo_variants: bool) -> dict[str, str]:

@@ -100,8 +100,10 @@ def _tested(conn: Connection) -> Mapping[str, Mapping[str, str]]:
 
 
 def _state(row: Row[Any], *, is_tripped: bool, now: datetime) -> State:
-    is_settled = row.effective_generation >= row.desired_generation and row.effective_flags == (
-        row.desired_flags or {}
+    # A build may report flags that this fleet has not put into its catalogue.
+    is_settled = row.effective_generation >= row.desired_generation and all(
+        row.effective_flags.get(flag) == variant
+        for flag, variant in (row.desired_flags or {}).items()
     )
     holds = {
         State.QUARANTINED: row.is_quarantined,
@@ -120,6 +122,7 @@ def _path(row: Row[Any], catalogue: Mapping[str, Flag], *, tested: Mapping[str, 
     paths = {
         _path_of(flag, variant, row, catalogue, tested=tested)
         for flag, variant in row.effective_flags.items()
+        if flag in catalogue or flag in tested
     }
     return next((path for path in Path if path in paths), Path.FALLBACK)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from worker.cache.ring import RingCursor
 from worker.config import ModelConfig
 from worker.ops import rope
-from worker.ops.pre_attention import Heads
+from worker.ops.pre_attention import Heads, PreAttention
 
 
 # B = blocks, H = heads of this rank, L = prefix tokens, T = tokens of a frame, D = head width
@@ -84,6 +84,15 @@ class KeyValueCache(Protocol):
 
     def turn_prefix(self, shift: int) -> None:
         """Move the prefix on by `shift` in time."""
+        ...
+
+    def use(self, pre_attention: PreAttention) -> None:
+        """Take in new tokens by `pre_attention` from now on; the oracle has one way only."""
+        ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Allocated for slots and masters."""
         ...
 
     def contents(self) -> Contents:

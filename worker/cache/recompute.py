@@ -17,7 +17,7 @@ from worker.cache.ring import RingCursor
 from worker.cache.scales import CacheScales
 from worker.config import ModelConfig
 from worker.ops import attention, fp8, norm, rope
-from worker.ops.pre_attention import Heads
+from worker.ops.pre_attention import Heads, PreAttention
 
 
 # B = blocks, H = heads of this rank, T = tokens of a frame, S = valid slots, D = head width
@@ -98,6 +98,14 @@ class RecomputeCache:
     def turn_prefix(self, shift: int) -> None:
         """Move the prefix on by `shift`, likewise."""
         self._origin = replace(self._origin, prefix_time=self._origin.prefix_time + shift)
+
+    def use(self, pre_attention: PreAttention) -> None:
+        """Nothing: keys are kept as they come, and turned when they are read."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Allocated for the slots."""
+        return self._keys.nbytes + self._values.nbytes
 
     def contents(self) -> Contents:
         """What attention can see, in float32."""

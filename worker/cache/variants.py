@@ -37,16 +37,21 @@ def new(
     scales: CacheScales | None = None,
     pre_attention: PreAttention = unfused,
 ) -> KeyValueCache:
-    """An empty cache.
+    """An empty cache; what is not FP8 is in the `cache_dtype` of the model.
+
+    That is bfloat16 in production; the presets for the CPU have float32, to be compared closely.
 
     Raises: MissingScalesError: `write_time_fp8` without scales. A session begins in another
         variant, and flips once its prefix and first window are there to calibrate on.
     """
+    dtype: torch.dtype = getattr(torch, model.cache_dtype)
     match variant:
         case KvCache.RECOMPUTE:
-            return RecomputeCache(model, num_heads=num_heads, dtype=torch.bfloat16)
+            return RecomputeCache(model, num_heads=num_heads, dtype=dtype)
         case KvCache.WRITE_TIME_BF16:
-            return WriteTimeCache(model, num_heads=num_heads, pre_attention=pre_attention)
+            return WriteTimeCache(
+                model, num_heads=num_heads, dtype=dtype, pre_attention=pre_attention
+            )
         case KvCache.WRITE_TIME_FP8:
             if scales is None:
                 message = "write_time_fp8 needs scales; calibrate on a cache of another variant"
@@ -76,6 +81,12 @@ def flipped(
     if variant is KvCache.WRITE_TIME_FP8 and scales is None:
         scales = calibrated(held, headroom=headroom)
     num_heads = held.prefix.k_BHTD.shape[1]
-    fresh = new(variant, model, num_heads=num_heads, scales=scales, pre_attention=pre_attention)
+    fresh = new(
+        variant,
+        model,
+        num_heads=num_heads,
+        scales=scales,
+        pre_attention=pre_attention,
+    )
     fresh.load(held)
     return fresh, scales

@@ -130,6 +130,16 @@ class WriteTimeCache:
         self._origin = replace(self._origin, prefix_time=self._origin.prefix_time + shift)
         self._store_prefix_keys()
 
+    def use(self, pre_attention: PreAttention) -> None:
+        """Take in new tokens by `pre_attention` from now on; both forms write the same slots."""
+        self._pre_attention = pre_attention
+
+    @property
+    def num_bytes(self) -> int:
+        """Allocated for the slots and the raw prefix."""
+        held = (self._keys, self._values, self._prefix_keys, self._prefix_values)
+        return sum(tensor.nbytes for tensor in held)
+
     def contents(self) -> Contents:
         """What attention can see, turned back to raw and widened to float32."""
         numbers = range(self._num_frames - self._num_kept, self._num_frames)

@@ -29,6 +29,7 @@ class _Session:
     seed: int
     credits: int
     cursor: ring.RingCursor
+    step: int = 0  # a change of prompt begins the cursor anew, never this
 
 
 class Leader:
@@ -138,16 +139,18 @@ class Leader:
             cursor = session.cursor
             plan = replace(
                 plan,
-                action=Action.STEP if cursor.num_frames else Action.START,
+                action=Action.STEP if session.step else Action.START,
                 session=session.number,
-                session_step=cursor.num_frames,
+                session_step=session.step,
                 seed=session.seed,
+                prompt_seed=session.seed,
                 first_forward_length=session.first_forward_length,
-                slot=cursor.slot,
+                frame=cursor.num_frames,
                 position=cursor.position,
                 shift=cursor.shift,
             )
             session.credits -= 1
+            session.step += 1
             session.cursor = ring.advanced(cursor)
         return plan
 

@@ -14,7 +14,7 @@ import torch
 
 from worker.config import WorkerConfig
 from worker.decode.stage import DecodeStage
-from worker.engine import follower, leader, reports, runtime
+from worker.engine import follower, leader, limit, reports, runtime
 from worker.engine.flip import Flip
 from worker.engine.wiring import Ends
 from worker.parallel.board import Line
@@ -39,7 +39,7 @@ def run(ends: Ends, start: Start) -> NoReturn:
         with torch.inference_mode():
             _serve(ends, start, supervisor)
     except BaseException as error:  # noqa: BLE001 - the worker's loop: told, then the process ends
-        runtime.lift_limit()
+        limit.lift()
         report = reports.fault(error)
         if report.kind == "rank_died":
             traceback.print_exc()

@@ -3,35 +3,36 @@
 Leader and follower drive the same `Runtime`; it decides nothing.
 """
 
-# ruff: noqa: N806, N815 - shape suffixes in names; the legend is below
+# ruff: noqa: N806, N815 - shape suffixes in names; the legend is in `worker.model.transformer`
 
 import os
-import resource
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from worker import flags as flag_registry
-from worker.cache.store import RingCache
+from worker.cache import self_test
+from worker.cache.ring import RingCursor
+from worker.cache.variants import KvCache
 from worker.config import InjectedFault, WorkerConfig
+from worker.engine import limit
 from worker.engine.api import RankEffective
+from worker.engine.noise import Noise
+from worker.engine.session import Chosen, SessionCompute
 from worker.engine.switch import ReduceSwitch
 from worker.engine.wiring import Ends
+from worker.model import weights
 from worker.model.transformer import Transformer
 from worker.ops.reduce import ReducePlace
 from worker.parallel import group
 from worker.parallel.board import Line
 from worker.parallel.plan import Action, Control, StepPlan
 from worker.parallel.slots import SlotPlace
-
-_SEED_STRIDE = 1_000_003  # a prime, so that step k of one seed is not step 0 of a near one
-_SEED_BITS = 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +66,11 @@ class Runtime:
             timeout_s=config.group_timeout_s,
         )
         self._switch = ReduceSwitch(ReducePlace(line=line, slots=slots, config=config))
-        self._transformer = Transformer(config.model, rank=ends.index, num_ranks=config.num_ranks)
-        self._generator = torch.Generator()
-        self._cache: RingCache | None = None
+        held = weights.draw(config.model, rank=ends.index, num_ranks=config.num_ranks)
+        self._transformer = Transformer(config.model, held, num_ranks=config.num_ranks)
+        self._noise = Noise()
+        self._chosen = Chosen.of(flag_registry.fallback())
+        self._session: SessionCompute | None = None
         self._limit_bytes: int | None = None
 
     def warm_up(self, flags: Mapping[str, str]) -> None:
@@ -80,11 +83,14 @@ class Runtime:
         )
         for variant in allowed:
             self._must(self._switch.prepare(variant))
-        self._rehearse()
-        wanted = flags[ReduceSwitch.name]
-        self._must(self._switch.prepare(wanted))
-        self._switch.commit(wanted)
-        self._limit()
+        for kv_cache in KvCache:
+            chosen = replace(self._chosen, kv_cache=kv_cache)
+            self._must(self._cache_refusal(chosen))
+            self._rehearse(chosen)
+        self._must(self._prepared(flags))
+        self._commit(flags)
+        if self.config.memory_headroom_bytes is not None:
+            self._limit_bytes = limit.set_above_now(self.config.memory_headroom_bytes)
 
     def execute(self, plan: StepPlan) -> StepOutcome:
         """Carry out one plan. Raises: PeerLostError, or what torch raises."""
@@ -94,7 +100,7 @@ class Runtime:
             case Action.NOOP:
                 return outcome
             case Action.END:
-                self._cache = None
+                self._session = None
                 return outcome
             case Action.START | Action.STEP:
                 return self._computed(plan, outcome)
@@ -102,9 +108,9 @@ class Runtime:
     def memory(self) -> dict[str, Any]:
         """What `MemorySample` asks of one rank, as JSON values."""
         return {
-            "resident_bytes": _resident_bytes(),
+            "resident_bytes": limit.resident_bytes(),
             "limit_bytes": self._limit_bytes,
-            "flag_bytes": {ReduceSwitch.name: self._switch.num_bytes},
+            "flag_bytes": self._flag_bytes(),
             "retained_by_length": {str(k): v for k, v in self._switch.retained_by_length.items()},
         }
 
@@ -115,7 +121,7 @@ class Runtime:
             generation=generation,
             digest=flag_registry.digest(flags),
             step=step,
-            flag_bytes={ReduceSwitch.name: self._switch.num_bytes},
+            flag_bytes=self._flag_bytes(),
         )
 
     def injected(self, kind: InjectedFault, *, session_step: int | None = None) -> bool:
@@ -134,27 +140,56 @@ class Runtime:
             self._switch.discard()
             return StepOutcome()
         flags = flag_registry.from_word(plan.word)
-        variant = flags[ReduceSwitch.name]
         if plan.control is Control.PREPARE:
             must_fail = self.injected(InjectedFault.REFUSE_PREPARE)
-            return StepOutcome(refusal=self._switch.prepare(variant, must_fail=must_fail))
-        self._switch.commit(variant)
+            return StepOutcome(refusal=self._prepared(flags, must_fail=must_fail))
+        self._commit(flags)
         return StepOutcome(
             effective=self.effective(flags, generation=plan.generation, step=plan.step)
         )
 
+    def _prepared(self, flags: Mapping[str, str], *, must_fail: bool = False) -> str:
+        """Why this rank cannot take `flags`, or nothing; every rank has to take part."""
+        refusal = self._switch.prepare(flags[ReduceSwitch.name], must_fail=must_fail)
+        return refusal or self._cache_refusal(Chosen.of(flags))
+
+    def _cache_refusal(self, chosen: Chosen) -> str:
+        if chosen == self._chosen:
+            return ""
+        try:
+            self_test.check(self.config.model, chosen.kv_cache, pre_attention=chosen.pre_attention)
+        except (self_test.SelfTestError, MemoryError, RuntimeError) as error:
+            return f"rank {self.rank} cannot prepare {chosen.kv_cache.value}: {error}"
+        return ""
+
+    def _commit(self, flags: Mapping[str, str]) -> None:
+        self._switch.commit(flags[ReduceSwitch.name])
+        self._chosen = Chosen.of(flags)
+        if self._session:
+            self._session.take(self._chosen)
+
+    def _flag_bytes(self) -> dict[str, int]:
+        """What the code of each flag keeps; a cache in the format of the fallback is no flag's."""
+        fallback = flag_registry.KV_CACHE.fallback
+        session = self._session
+        cache_bytes = session.num_bytes if session and session.format != fallback else 0
+        return {
+            ReduceSwitch.name: self._switch.num_bytes,
+            flag_registry.KV_CACHE.name: cache_bytes,
+        }
+
     def _computed(self, plan: StepPlan, outcome: StepOutcome) -> StepOutcome:
         begun_s = time.perf_counter()
         self._misbehave(plan)
+        reduce = self._switch.current
         if plan.action is Action.START:
-            self._cache = self._transformer.new_cache()
-            prompt_LD = self._noise(
-                plan.seed, -1, plan.first_forward_length, self.config.model.width
-            )
-            self._transformer.first_forward(prompt_LD, self._cache, reduce=self._switch.current)
-        assert self._cache is not None, "a step without a session"
-        latent_GC = self._denoised(plan, self._cache)
-        reduce_s = self._switch.current.hold_step(time.perf_counter() - begun_s)
+            self._session = self._begun(plan, self._chosen)
+        session = self._session
+        assert session is not None, "a step without a session"
+        if plan.is_rebuilt:
+            session.rebuild(self._prompt(plan), num_kept=plan.frame, reduce=reduce)
+        latent_GC = session.step(self._noise_of(plan), self._cursor(plan), reduce=reduce)
+        reduce_s = reduce.hold_step(time.perf_counter() - begun_s)
         return StepOutcome(
             latent_GC=latent_GC,
             refusal=outcome.refusal,
@@ -163,22 +198,38 @@ class Runtime:
             reduce_ms=reduce_s * 1e3,
         )
 
-    def _denoised(self, plan: StepPlan, cache: RingCache) -> Tensor:
-        if plan.shift:
-            cache.shift_window(plan.shift)
-        model = self.config.model
-        num_cells = model.grid[0] * model.grid[1]
-        noise_GC = self._noise(plan.seed, plan.session_step, num_cells, model.latent_channels)
-        if self.injected(InjectedFault.NAN, session_step=plan.session_step):
-            noise_GC = noise_GC * float("nan")
-        return self._transformer.denoised(
-            noise_GC, cache, slot=plan.slot, position=plan.position, reduce=self._switch.current
+    def _begun(self, plan: StepPlan, chosen: Chosen) -> SessionCompute:
+        return SessionCompute(
+            self._transformer,
+            self.config.model,
+            chosen,
+            prompt_LD=self._prompt(plan),
+            reduce=self._switch.current,
         )
 
-    def _noise(self, seed: int, step: int, *shape: int) -> Tensor:
-        """The same on every rank; a function of the seed and the step only."""
-        self._generator.manual_seed((seed + (step + 1) * _SEED_STRIDE) % _SEED_BITS)
-        return torch.randn(shape, generator=self._generator)
+    def _cursor(self, plan: StepPlan) -> RingCursor:
+        model = self.config.model
+        return RingCursor(
+            window=model.window,
+            reset_period=model.reset_period,
+            num_frames=plan.frame,
+            position=plan.position,
+            shift=plan.shift,
+        )
+
+    def _prompt(self, plan: StepPlan) -> Tensor:
+        return self._noise.of_prompt(
+            plan.prompt_seed, length=plan.first_forward_length, width=self.config.model.width
+        )
+
+    def _noise_of(self, plan: StepPlan) -> Tensor:
+        model = self.config.model
+        num_cells = model.grid[0] * model.grid[1]
+        noise_GC = self._noise.of_step(
+            plan.seed, plan.session_step, num_cells, model.latent_channels
+        )
+        is_broken = self.injected(InjectedFault.NAN, session_step=plan.session_step)
+        return noise_GC * float("nan") if is_broken else noise_GC
 
     def _misbehave(self, plan: StepPlan) -> None:
         if self.injected(InjectedFault.RAISE, session_step=plan.session_step):
@@ -188,60 +239,23 @@ class Runtime:
         if self.injected(InjectedFault.HANG, session_step=plan.session_step):
             _hang()
 
-    def _rehearse(self) -> None:
+    def _rehearse(self, chosen: Chosen) -> None:
         """One short session of the longest first forward: later sessions allocate nothing new."""
         model = self.config.model
-        length = model.first_forward_bounds[1]
-        for session_step in range(model.window):
-            action = Action.STEP if session_step else Action.START
-            plan = StepPlan(
-                launch=0,
-                step=0,
-                action=action,
-                first_forward_length=length,
-                slot=session_step,
-                position=session_step,
-            )
-            self._denoise_only(plan)
-        self._cache = None
-
-    def _denoise_only(self, plan: StepPlan) -> None:
-        faults, self.config = self.config, self.config.for_launch(-1)
-        self._computed(plan, StepOutcome())
-        self.config = faults
-
-    def _limit(self) -> None:
-        headroom = self.config.memory_headroom_bytes
-        if headroom is None:
-            return
-        # The limit counts mapped private memory, the sample resident memory: the same head-room
-        # above the level of each, so that the two can be compared by whoever watches them.
-        limit = _status_bytes("VmData") + headroom
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
-        self._limit_bytes = _resident_bytes() + headroom
+        plan = StepPlan(launch=0, step=0, first_forward_length=model.first_forward_bounds[1])
+        session = self._begun(plan, chosen)
+        cells = torch.zeros(model.grid[0] * model.grid[1], model.latent_channels)
+        for number in range(model.window + 1):
+            cursor = self._cursor(replace(plan, frame=number, position=number))
+            session.step(cells, cursor, reduce=self._switch.current)
+            self.line.beat()
+        self._switch.current.hold_step(float("inf"))
 
     def _must(self, refusal: str) -> None:
         if refusal:
             raise RuntimeError(refusal)
 
 
-def lift_limit() -> None:
-    """Allow memory again, so that the reason for running out of it can be told."""
-    resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-
-
 def _hang() -> NoReturn:
     while True:
         time.sleep(3600)
-
-
-def _status_bytes(key: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{key}:"):
-            return int(line.split()[1]) * 1024
-    message = f"/proc/self/status has no {key}"
-    raise RuntimeError(message)
-
-
-def _resident_bytes() -> int:
-    return _status_bytes("VmRSS")

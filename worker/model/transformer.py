@@ -2,13 +2,12 @@
 
 Attention and MLP share the input norm and one row-parallel output product, so that a block needs
 one sum over the ranks where a sequential one needs two. Plain and eager; what makes it fast is
-handed in from outside.
+handed in from outside: the cache, the sum, the weights.
 """
 
 # ruff: noqa: N803, N806, N815 - shape suffixes in names; the legend is below
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,31 +15,46 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that everybody knows
 from torch import Tensor
 
-from worker.cache.store import RingCache
+from worker.cache import contents as contents_
+from worker.cache.contents import KeyValueCache, Tokens
+from worker.cache.ring import RingCursor
 from worker.config import ModelConfig
-from worker.model import weights
+from worker.model.weights import BlockWeights, Weights
 from worker.ops import attention, norm, rope
-
-Write = Callable[[int, Tensor, Tensor], None]
+from worker.ops.pre_attention import Heads
 
 
 # T = tokens of this forward, L = prompt tokens, G = grid tokens of a frame, C = latent channels,
-# D = width, H = heads of this rank, E = head width, F = MLP width of this rank
+# D = width, H = heads of this rank, E = head width, F = MLP width of this rank, K = H E + F
 class Reduce(Protocol):
-    """Sums the partial products of all ranks."""
+    """The output product of a block and its sum over all ranks, as one operation."""
 
-    def __call__(self, partial_TD: Tensor, *, is_first_forward: bool) -> Tensor:
-        """Replace `partial_TD` by its sum over all ranks and return it."""
+    def product(self, joined_TK: Tensor, weight_DK: Tensor, *, is_first_forward: bool) -> Tensor:
+        """total_TD: the sum over the ranks of each one's `joined_TK` times its `weight_DK`."""
         ...
+
+
+class Attend(Protocol):
+    """Attention of the new tokens of one block over all that the forward may see."""
+
+    def __call__(self, block: int, heads: Heads) -> Tensor:
+        """out_HTE."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denoised:
+    """What one step made."""
+
+    latent_GC: Tensor
+    seen_GC: Tensor  # what the last pass saw, and the keys in the cache come from: for a rebuild
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Forward:
     """What is the same for every block of one forward."""
 
-    turn: rope.Turn
-    write: Write
-    cache: RingCache
+    attend: Attend
     modulation_3D: Tensor
     reduce: Reduce
     is_first_forward: bool
@@ -49,71 +63,76 @@ class _Forward:
 class Transformer:
     """The part of the model that one rank computes."""
 
-    def __init__(self, model: ModelConfig, *, rank: int, num_ranks: int) -> None:
-        """Draw the weights of this rank."""
+    def __init__(self, model: ModelConfig, weights: Weights, *, num_ranks: int) -> None:
+        """Compute with `weights`, which are those of one of `num_ranks`."""
         self._model = model
-        self._weights = weights.draw(model, rank=rank, num_ranks=num_ranks)
-        self._num_heads = model.num_heads // num_ranks
-        self._attention_width = self._num_heads * model.head_width
+        self._weights = weights
+        self.num_heads = model.num_heads // num_ranks
+        self._attention_width = self.num_heads * model.head_width
         self._mlp_width = model.mlp_width // num_ranks
-        # Positions stay below this, see `cache.ring`; a table row is never asked for beyond it.
-        self._frame_turns = tuple(
-            rope.frame_turn(
-                position, grid=model.grid, num_extra=model.num_extra_tokens, split=model.rope_split
-            )
-            for position in range(model.reset_period + model.window)
-        )
         self._modulations = tuple(
             self._modulation(1 - number / model.num_passes) for number in range(model.num_passes)
         )
 
-    def new_cache(self) -> RingCache:
-        """An empty cache for one session."""
-        return RingCache(self._model, num_heads=self._num_heads)
-
-    def first_forward(self, prompt_LD: Tensor, cache: RingCache, *, reduce: Reduce) -> None:
-        """Fill the prefix of `cache` from a prompt of any length within the bounds."""
+    def first_forward(self, prompt_LD: Tensor, cache: KeyValueCache, *, reduce: Reduce) -> None:
+        """Fill the prefix of an empty `cache` from a prompt of any length within the bounds."""
         length = prompt_LD.shape[0]
-        cache.open_prefix(length)
+        turn = contents_.prefix_turn(length, time=0, split=self._model.rope_split)
+        kept: list[Heads] = []
+
+        def attend(block: int, heads: Heads) -> Tensor:
+            """A prompt sees itself and nothing else, so no format has a say in it."""
+            del block
+            k_HTE = norm.rms_norm(heads.k_HTD)
+            kept.append(Heads(q_HTD=heads.q_HTD, k_HTD=k_HTE, v_HTD=heads.v_HTD))
+            q_HTE = rope.rotated(norm.rms_norm(heads.q_HTD), turn)
+            return attention.attend(q_HTE, rope.rotated(k_HTE, turn), heads.v_HTD)
+
         self._blocks(
             prompt_LD,
             _Forward(
-                turn=rope.prefix_turn(length, split=self._model.rope_split),
-                write=cache.write_prefix,
-                cache=cache,
+                attend=attend,
                 modulation_3D=self._modulations[0],
                 reduce=reduce,
                 is_first_forward=True,
             ),
         )
+        cache.write_prefix(
+            Tokens(
+                k_BHTD=torch.stack([heads.k_HTD for heads in kept]),
+                v_BHTD=torch.stack([heads.v_HTD for heads in kept]),
+            )
+        )
 
     def denoised(
-        self, noise_GC: Tensor, cache: RingCache, *, slot: int, position: int, reduce: Reduce
-    ) -> Tensor:
-        """The latent of the next frame, by `num_passes` Euler steps from noise.
+        self, noise_GC: Tensor, cache: KeyValueCache, cursor: RingCursor, *, reduce: Reduce
+    ) -> Denoised:
+        """The latent of the frame of `cursor`, by `num_passes` Euler steps from noise.
 
-        Returns: latent_GC in float32. The cache then holds the frame of the last pass in `slot`.
+        The cache then holds the frame as the last pass saw it.
         """
-        cache.open_frame(slot)
-
-        def write(block: int, k_HTE: Tensor, v_HTE: Tensor) -> None:
-            cache.write_frame(block, slot, k_HTE, v_HTE)
-
-        latent_GC = noise_GC
+        cache.open_frame(cursor)
+        latent_GC = seen_GC = noise_GC
         for modulation_3D in self._modulations:
-            velocity_GC = self._velocity(
-                latent_GC,
-                _Forward(
-                    turn=self._frame_turns[position],
-                    write=write,
-                    cache=cache,
-                    modulation_3D=modulation_3D,
-                    reduce=reduce,
-                    is_first_forward=False,
-                ),
-            )
+            seen_GC = latent_GC
+            velocity_GC = self._velocity(latent_GC, self._over(cache, modulation_3D, reduce))
             latent_GC = latent_GC + velocity_GC / self._model.num_passes
-        return latent_GC
+        return Denoised(latent_GC=latent_GC, seen_GC=seen_GC)
+
+    def replay(
+        self, seen_GC: Tensor, cache: KeyValueCache, cursor: RingCursor, *, reduce: Reduce
+    ) -> None:
+        """Write the frame of `cursor` again from what its last pass saw: one forward."""
+        cache.open_frame(cursor)
+        self._velocity(seen_GC, self._over(cache, self._modulations[-1], reduce))
+
+    def _over(self, cache: KeyValueCache, modulation_3D: Tensor, reduce: Reduce) -> _Forward:
+        def attend(block: int, heads: Heads) -> Tensor:
+            return cache.attend(block, cache.prepare(block, heads))
+
+        return _Forward(
+            attend=attend, modulation_3D=modulation_3D, reduce=reduce, is_first_forward=False
+        )
 
     def _velocity(self, latent_GC: Tensor, forward: _Forward) -> Tensor:
         x_TD = torch.cat([F.linear(latent_GC, self._weights.latent_in_DC), self._weights.extra_ED])
@@ -124,31 +143,29 @@ class Transformer:
         for block, block_weights in enumerate(self._weights.blocks):
             shift_D, scale_D, gate_D = forward.modulation_3D + block_weights.modulation_3D
             h_TD = norm.rms_norm(x_TD) * (1 + scale_D) + shift_D
-            partial_TD = self._partial(h_TD, block, block_weights, forward)
-            total_TD = forward.reduce(partial_TD, is_first_forward=forward.is_first_forward)
+            joined_TK = self._joined(h_TD, block, block_weights, forward)
+            total_TD = forward.reduce.product(
+                joined_TK, block_weights.output_DK, is_first_forward=forward.is_first_forward
+            )
             x_TD = x_TD + (1 + gate_D) * total_TD
         return x_TD
 
-    def _partial(
-        self, h_TD: Tensor, block: int, block_weights: weights.BlockWeights, forward: _Forward
+    def _joined(
+        self, h_TD: Tensor, block: int, block_weights: BlockWeights, forward: _Forward
     ) -> Tensor:
-        """This rank's part of the output product of one block; rows add up over the ranks."""
+        """What goes into the output product of one block: this rank's heads and its MLP."""
         wide = self._attention_width
         q, k, v, gate_TF, up_TF = torch.split(
             F.linear(h_TD, block_weights.input_ND),
             [wide, wide, wide, self._mlp_width, self._mlp_width],
             dim=1,
         )
-        q_HTE, k_HTE, v_HTE = (self._heads(part) for part in (q, k, v))
-        k_HTE = rope.rotated(norm.rms_norm(k_HTE), forward.turn)
-        forward.write(block, k_HTE, v_HTE)
-        q_HTE = rope.rotated(norm.rms_norm(q_HTE), forward.turn)
-        out_HTE = attention.attend(q_HTE, *forward.cache.read(block))
-        joined_TK = torch.cat([out_HTE.transpose(0, 1).flatten(1), F.silu(gate_TF) * up_TF], dim=1)
-        return F.linear(joined_TK, block_weights.output_DK)
+        heads = Heads(q_HTD=self._heads(q), k_HTD=self._heads(k), v_HTD=self._heads(v))
+        out_HTE = forward.attend(block, heads)
+        return torch.cat([out_HTE.transpose(0, 1).flatten(1), F.silu(gate_TF) * up_TF], dim=1)
 
     def _heads(self, x_TQ: Tensor) -> Tensor:
-        return x_TQ.view(x_TQ.shape[0], self._num_heads, -1).transpose(0, 1)
+        return x_TQ.view(x_TQ.shape[0], self.num_heads, -1).transpose(0, 1)
 
     def _modulation(self, noise_level: float) -> Tensor:
         """Shift, scale and gate of one noise level, shared by all blocks: [3, D]."""

@@ -75,16 +75,35 @@ def _stored(k_HTD: Tensor, v_HTD: Tensor, place: Place) -> tuple[Tensor, Tensor]
     return k_HTD, v_HTD
 
 
-@torch.library.custom_op("steadyframe::write_slots", mutates_args=("keys_HSD", "values_HSD"))
 def write_slots(
     keys_HSD: Tensor, values_HSD: Tensor, at_T: Tensor, k_HTD: Tensor, v_HTD: Tensor
 ) -> None:
     """Copy the new tokens into their slots; the one place for a kernel of an accelerator."""
-    _put(keys_HSD, at_T, k_HTD)
-    _put(values_HSD, at_T, v_HTD)
+    torch.ops.steadyframe.write_slots(keys_HSD, values_HSD, at_T, k_HTD, v_HTD)
 
 
 def _put(slots_HSD: Tensor, at_T: Tensor, new_HTD: Tensor) -> None:
     if slots_HSD.dtype == fp8.E4M3:  # an indexed copy knows bytes, not e4m3
         slots_HSD, new_HTD = slots_HSD.view(torch.uint8), new_HTD.view(torch.uint8)
     slots_HSD.index_copy_(1, at_T, new_HTD)
+
+
+def _write_slots(
+    keys_HSD: Tensor, values_HSD: Tensor, at_T: Tensor, k_HTD: Tensor, v_HTD: Tensor
+) -> None:
+    _put(keys_HSD, at_T, k_HTD)
+    _put(values_HSD, at_T, v_HTD)
+
+
+def _no_slots(*_: Tensor) -> None:
+    """For shapes only: nothing is returned."""
+
+
+# Defined by its schema and not by `custom_op`, which imports the compiler into every rank.
+_LIBRARY = torch.library.Library("steadyframe", "DEF")
+_LIBRARY.define(
+    "write_slots(Tensor(a!) keys, Tensor(b!) values, Tensor at, Tensor new_keys, Tensor new_values)"
+    " -> ()"
+)
+_LIBRARY.impl("write_slots", _write_slots, "CompositeExplicitAutograd")
+_LIBRARY.impl("write_slots", _no_slots, "Meta")

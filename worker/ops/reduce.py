@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - the name that everybody knows
 from torch import Tensor
 
 from worker.config import WorkerConfig
@@ -29,7 +30,7 @@ class ReducePlace:
     config: WorkerConfig
 
 
-# T = tokens of this forward, D = width of the model
+# T = tokens of this forward, D = width of the model, K = inputs of this rank
 class AllReduce(ABC):
     """Sums the partial output products of a block over all ranks, and counts its own time."""
 
@@ -44,6 +45,13 @@ class AllReduce(ABC):
         total_TD = self._summed(partial_TD, is_first_forward=is_first_forward)
         self.spent_s += time.perf_counter() - begun_s
         return total_TD
+
+    def product(self, joined_TK: Tensor, weight_DK: Tensor, *, is_first_forward: bool) -> Tensor:
+        """The row-parallel output product of a block, summed over all ranks: total_TD.
+
+        Raises: PeerLostError.
+        """
+        return self(F.linear(joined_TK, weight_DK), is_first_forward=is_first_forward)
 
     @abstractmethod
     def _summed(self, partial_TD: Tensor, *, is_first_forward: bool) -> Tensor: ...

@@ -50,12 +50,6 @@ def frame_turn(
     return turn(torch.full_like(rows, position), rows, columns, split=split)
 
 
-def prefix_turn(length: int, *, split: tuple[int, int, int]) -> Turn:
-    """The turn of `length` prompt tokens: at time 0, one column after the other."""
-    zeros = torch.zeros(length, dtype=torch.long)
-    return turn(zeros, zeros, torch.arange(length), split=split)
-
-
 def shift_turn(shift: int, *, split: tuple[int, int, int]) -> Turn:
     """The turn that moves keys back by `shift` in time; for the channels of the time axis only."""
     angles = _angles(torch.tensor([-shift]), split[0])

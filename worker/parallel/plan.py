@@ -10,6 +10,8 @@ import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 
+FEATURE_BYTES = 32
+
 
 class Action(IntEnum):
     """What the ranks compute in this step."""
@@ -43,16 +45,19 @@ class StepPlan:
     session_step: int = 0
     first_forward_length: int = 0
     seed: int = 0
-    slot: int = 0  # of the ring, in frames
-    position: int = 0  # in time, of the frame to be written
+    prompt_seed: int = 0
+    is_rebuilt: bool = False  # the cache is made anew for this prompt before the step
+    frame: int = 0  # number of the frame to be written, since the cache was begun
+    position: int = 0  # in time, of that frame
     shift: int = 0  # by how much the kept keys are turned back before this step
+    features: bytes = bytes(FEATURE_BYTES)  # what drives this chunk: int8, audio then control
 
 
 class PlanError(Exception):
     """This rank's view of the plan and rank 0's do not agree."""
 
 
-_BODY = struct.Struct("<IQBBQ8sIIIQIII")
+_BODY = struct.Struct(f"<IQBBQ8sIIIQQ?III{FEATURE_BYTES}s")
 _CHECKSUM = struct.Struct("<I")
 
 
@@ -69,9 +74,12 @@ def pack(plan: StepPlan) -> bytes:
         plan.session_step,
         plan.first_forward_length,
         plan.seed,
-        plan.slot,
+        plan.prompt_seed,
+        plan.is_rebuilt,
+        plan.frame,
         plan.position,
         plan.shift,
+        plan.features,
     )
     return body + _CHECKSUM.pack(zlib.crc32(body))
 
@@ -111,9 +119,12 @@ def _plan(body: bytes) -> StepPlan:
         session_step,
         first_forward_length,
         seed,
-        slot,
+        prompt_seed,
+        is_rebuilt,
+        frame,
         position,
         shift,
+        features,
     ) = _BODY.unpack(body)
     return StepPlan(
         launch=launch,
@@ -126,7 +137,10 @@ def _plan(body: bytes) -> StepPlan:
         session_step=session_step,
         first_forward_length=first_forward_length,
         seed=seed,
-        slot=slot,
+        prompt_seed=prompt_seed,
+        is_rebuilt=is_rebuilt,
+        frame=frame,
         position=position,
         shift=shift,
+        features=features,
     )

@@ -16,7 +16,7 @@ from tests.worker.cache.reference import frame_places, normed, relative_error, t
 from worker.cache import contents as contents_
 from worker.config import TINY_EDGE_MODEL
 from worker.ops import attention, fp8
-from worker.ops.pre_attention import Heads, Place, PreAttention, fused, unfused, write_slots
+from worker.ops.pre_attention import Heads, Place, PreAttention, fused, unfused
 from worker.ops.rope import Turn
 
 _MODEL = TINY_EDGE_MODEL
@@ -258,7 +258,9 @@ def test_the_write_declares_every_buffer_that_it_changes() -> None:
     place = _clean_place()
     new = torch.randn((_HEADS, _TOKENS, _WIDTH))
     arguments = (place.keys_HSD, place.values_HSD, torch.arange(_TOKENS), new, new)
-    torch.library.opcheck(write_slots, arguments, test_utils="test_schema")
+    torch.library.opcheck(
+        torch.ops.steadyframe.write_slots.default, arguments, test_utils="test_schema"
+    )
     with pytest.raises(OpCheckError, match="mutate"):
         torch.library.opcheck(_undeclared_write, arguments, test_utils="test_schema")
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.worker.engine.conftest import Stand, Taken
-from worker import config
+from worker import config, flags
 from worker.config import MIB
 from worker.engine.api import Chunk, Effective, Fault, FaultKind
 from worker.engine.engine import LocalEngine
@@ -57,7 +57,10 @@ def test_a_flip_to_the_fallback_frees_every_buffer(stand: Stand, taken: Taken) -
     freed = stand.run(engine.memory())
     assert isinstance(effective, Effective)
     assert {rank.flag_bytes["fused_allreduce"] for rank in effective.ranks} == {0}
-    assert (freed.flag_bytes, freed.retained_by_length) == ({"fused_allreduce": 0}, {})
+    assert (freed.flag_bytes, freed.retained_by_length) == (
+        {"fused_allreduce": 0, "kv_cache": 0},
+        {},
+    )
     assert grown.resident_bytes - freed.resident_bytes > 8 * _GRANULE
     assert len(stand.run(taken(engine, 3, length=7))) == 3
 
@@ -73,7 +76,7 @@ def test_it_really_runs_out_of_memory_and_the_fallback_does_not(stand: Stand, ta
     assert fault.kind is FaultKind.OUT_OF_MEMORY
     assert fault.rank in {0, 1}
     assert "allocate memory" in fault.detail
-    assert fault.flags == {"fused_allreduce": "fused_all"}
+    assert fault.flags == flags.fallback() | {"fused_allreduce": "fused_all"}
     # Several lengths fit and the last do not: it is growth that kills, not one large request.
     assert len(done[0]) == len(done[1]) == 2
     assert done[-1] == []

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.worker.engine.conftest import Stand, Taken
-from worker import config
+from worker import config, flags
 from worker.config import InjectedFault, Injection
 from worker.engine.api import Chunk, Effective, FlagsRefused
 from worker.engine.engine import LocalEngine
@@ -40,7 +40,7 @@ def test_flips_both_ways_lose_no_chunk_and_change_no_picture(stand: Stand, taken
     assert [chunk.frames for chunk in flipped] == [chunk.frames for chunk in plain]
     for answer, variant in zip(answers, flips.values(), strict=True):
         assert isinstance(answer, Effective)
-        assert answer.flags == {"fused_allreduce": variant}
+        assert answer.flags == flags.fallback() | {"fused_allreduce": variant}
         assert len({(rank.digest, rank.step) for rank in answer.ranks}) == 1
 
 
@@ -63,8 +63,8 @@ def test_an_idle_engine_flips_at_once(stand: Stand, variant: str) -> None:
     [
         ({"fused_allreduce": "warp"}, "'fused_allreduce' has no variant 'warp'; allowed: nccl"),
         (
-            {"kv_cache": "ring"},
-            "unknown flag 'kv_cache' (variant 'ring'); allowed: fused_allreduce",
+            {"kv_cash": "ring"},
+            "unknown flag 'kv_cash' (variant 'ring'); allowed: fused_allreduce",
         ),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_rank_that_cannot_prepare_leaves_the_old_flags(
     refused = stand.flipped(engine, "fused_steady", generation=2)
     assert isinstance(refused, FlagsRefused)
     assert f"rank {rank} was told not to prepare fused_steady" in refused.reason
-    assert stand.run(engine.memory()).flag_bytes == {"fused_allreduce": 0}
+    assert stand.run(engine.memory()).flag_bytes == {"fused_allreduce": 0, "kv_cache": 0}
     assert len(stand.run(taken(engine, 3))) == 3
 
 
@@ -111,7 +111,7 @@ def test_an_old_generation_is_ignored_and_a_newer_request_replaces_an_older(
                 return event
         raise AssertionError("no more events")
 
-    assert stand.run(settled()).flags == {"fused_allreduce": "nccl"}
+    assert stand.run(settled()).flags == flags.fallback()
     stand.run(taken(engine, 3))
     stand.run(asyncio.sleep(0.1))
     assert engine._events.empty()

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.worker.engine.conftest import Stand, Taken
-from worker import config
+from worker import config, flags
 from worker.engine.api import Effective
 from worker.engine.engine import EngineStartError
 
@@ -102,7 +102,7 @@ def test_the_start_reports_one_digest_of_every_rank(stand: Stand) -> None:
     engine = stand.engine(TINY)
     effective = stand.run(engine.start({}, generation=4))
     assert isinstance(effective, Effective)
-    assert effective.flags == {"fused_allreduce": "nccl"}
+    assert effective.flags == flags.fallback()
     assert [rank.rank for rank in effective.ranks] == [0, 1]
     assert len({(rank.digest, rank.generation, rank.step) for rank in effective.ranks}) == 1
 

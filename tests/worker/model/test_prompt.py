@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from worker.cache import prompt
+from worker.cache.contents import Tokens
 from worker.cache.ring import RingCursor, advanced
-from worker.cache.store import RingCache
+from worker.cache.write_time import WriteTimeCache
 from worker.config import TINY_EDGE_MODEL, TINY_MODEL, ConfigError, ModelConfig
+from worker.ops.pre_attention import Heads
 from worker.shapes import FULL_MODEL
 
 MODELS = [FULL_MODEL, TINY_MODEL, TINY_EDGE_MODEL]
@@ -112,20 +114,24 @@ def test_a_cache_carried_through_a_change_holds_nothing_unwritten(model: ModelCo
     for cursor in _cursors(model):
         length = 1 + cursor.num_frames % model.first_forward_bounds[1]
         change = prompt.changed(model, cursor, length=length)
-        cache = RingCache(model, num_heads=1)
-        prefix = torch.full((1, length, model.head_width), -1.0)
-        cache.open_prefix(change.first_forward.num_tokens)
-        cache.write_prefix(0, prefix, prefix)
+        cache = WriteTimeCache(model, num_heads=1, dtype=torch.float32)
+        shape = (model.num_blocks, 1, length, model.head_width)
+        prefix = torch.full(shape, -1.0)
+        cache.write_prefix(Tokens(k_BHTD=prefix, v_BHTD=prefix))
+        at = _start(model)
         for replay in change.replays:
-            cache.open_frame(replay.slot)
-            shape = (1, model.tokens_per_frame, model.head_width)
-            frame = torch.full(shape, float(replay.frame + 1))
-            cache.write_frame(0, replay.slot, frame, frame)
+            assert (replay.slot, replay.position) == (at.slot, at.position)
+            cache.open_frame(at)
+            frame = torch.full((1, model.tokens_per_frame, model.head_width), replay.frame + 1.0)
+            for block in range(model.num_blocks):
+                cache.prepare(block, Heads(q_HTD=frame, k_HTD=frame, v_HTD=frame))
             _, values = cache.read(0)
             seen = values[0, length :: model.tokens_per_frame, 0].tolist()
             oldest = change.replays[0].frame
             assert seen == [number + 1.0 for number in range(oldest, replay.frame + 1)]
-        keys, _ = cache.read(0)
+            at = advanced(at)
+        assert (at.num_frames, at.position) == (change.cursor.num_frames, change.cursor.position)
+        keys, values = cache.read(0)
         assert keys.shape[1] == length + len(change.replays) * model.tokens_per_frame
-        assert bool((keys[:, :length] == -1).all())
+        assert bool((values[:, :length] == -1).all())
         assert bool((keys != 0).all())

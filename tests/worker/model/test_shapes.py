@@ -8,21 +8,18 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.worker.ranks import Sum
 from worker import shapes
+from worker.cache.ring import RingCursor, advanced
+from worker.cache.write_time import WriteTimeCache
 from worker.config import TINY_EDGE_MODEL, TINY_MODEL, ModelConfig
 from worker.model import layout, weights
 from worker.model.transformer import Transformer
 from worker.shapes import FULL_MODEL, SHAPES
 
 RANKS = (1, 2, 3, 4, 5, 6)
-
-
-def _on_one_rank(partial_TD: Tensor, *, is_first_forward: bool) -> Tensor:  # noqa: N803 - as the port
-    del is_first_forward
-    return partial_TD
 
 
 def test_full_has_the_published_frame_tokens_slots_and_calls() -> None:
@@ -112,15 +109,18 @@ def test_the_program_does_the_operations_of_the_formula(num_ranks: int) -> None:
     """
     model = replace(FULL_MODEL, num_blocks=2)
     with torch.device("meta"), torch.inference_mode():
-        rank = Transformer(model, rank=0, num_ranks=num_ranks)
-        cache = rank.new_cache()
-        rank.first_forward(torch.empty(489, 7680), cache, reduce=_on_one_rank)
-        for slot in range(model.window):
-            cache.open_frame(slot)
+        held = weights.draw(model, rank=0, num_ranks=num_ranks)
+        rank = Transformer(model, held, num_ranks=num_ranks)
+        cache = WriteTimeCache(model, num_heads=rank.num_heads)
+        rank.first_forward(torch.empty(489, 7680), cache, reduce=Sum())
+        cursor = RingCursor(window=model.window, reset_period=model.reset_period)
+        for _ in range(model.window):
+            cache.open_frame(cursor)
+            cursor = advanced(cursor)
         keys, _ = cache.read(0)
         with FlopCounterMode(display=False) as counted:
             noise = torch.empty(748, model.latent_channels)
-            rank.denoised(noise, cache, slot=6, position=6, reduce=_on_one_rank)
+            rank.denoised(noise, cache, cursor, reduce=Sum())
     assert keys.shape == (60 // num_ranks, 5788, 128)
     latents = 2 * model.num_passes * 2 * 748 * model.latent_channels * model.width
     expected = shapes.step_flops(model) // num_ranks + latents

@@ -11,7 +11,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.worker.model import folders
-from worker.model import checkpoint, layout
+from worker.cache import variants
+from worker.cache.variants import KvCache
+from worker.model import checkpoint, layout, weights
 from worker.model.transformer import Transformer
 from worker.model.weights import BlockWeights
 
@@ -77,21 +79,29 @@ def test_the_comparison_notices_columns_of_another_rank(tmp_path: Path) -> None:
     assert _largest_error(tmp_path, num_ranks=3, swapped=True) > 1e-2
 
 
+class Kept:
+    """Takes this rank's part for the sum, and keeps it."""
+
+    def __init__(self) -> None:
+        self.given: list[Tensor] = []
+
+    def product(self, joined_TK: Tensor, weight_DK: Tensor, *, is_first_forward: bool) -> Tensor:  # noqa: N803 - as the port
+        assert is_first_forward
+        self.given.append(F.linear(joined_TK, weight_DK))
+        return self.given[-1]
+
+
 def _first_partial(*, rank: int, num_ranks: int) -> Tensor:
     """What one rank of the transformer gives to the first sum of a first forward."""
     model = replace(folders.MODEL, num_blocks=1)
-    given = []
-
-    def kept(partial_TD: Tensor, *, is_first_forward: bool) -> Tensor:  # noqa: N803 - as the port
-        assert is_first_forward
-        given.append(partial_TD.clone())
-        return partial_TD
-
+    kept = Kept()
     with torch.inference_mode():
-        transformer = Transformer(model, rank=rank, num_ranks=num_ranks)
+        held = weights.draw(model, rank=rank, num_ranks=num_ranks)
+        transformer = Transformer(model, held, num_ranks=num_ranks)
         prompt = torch.randn(TOKENS, model.width, generator=torch.Generator().manual_seed(3))
-        transformer.first_forward(prompt, transformer.new_cache(), reduce=kept)
-    return given[0].double()
+        cache = variants.new(KvCache.WRITE_TIME_BF16, model, num_heads=model.num_heads // num_ranks)
+        transformer.first_forward(prompt, cache, reduce=kept)
+    return kept.given[0].double()
 
 
 @pytest.mark.parametrize("num_ranks", RANKS)

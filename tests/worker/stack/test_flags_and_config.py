@@ -9,14 +9,28 @@ from worker import config, flags
 
 
 def test_what_is_left_out_is_at_its_fallback() -> None:
-    """A worker asked for nothing runs the fallback."""
-    assert flags.resolved({}, has_demo_variants=False) == {"fused_allreduce": "nccl"}
+    """A worker asked for nothing runs the fallback: what holds the deadline, not the oracle."""
+    assert flags.resolved({}, has_demo_variants=False) == {
+        "fused_allreduce": "nccl",
+        "kv_cache": "write_time_bf16",
+        "position_reset": "delta_window",
+        "pre_attention": "unfused",
+    }
+
+
+def test_every_oracle_and_every_fallback_can_be_asked_for() -> None:
+    """Without the variants for demonstrations."""
+    for asked in (flags.plain(), flags.fallback()):
+        assert flags.resolved(asked, has_demo_variants=False) == asked
 
 
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"kv_cash": "ring"}, "unknown flag 'kv_cash' (variant 'ring'); allowed: fused_allreduce"),
+        (
+            {"kv_cash": "ring"},
+            (f"unknown flag 'kv_cash' (variant 'ring'); allowed: {', '.join(flags.REGISTRY)}"),
+        ),
         (
             {"fused_allreduce": "fused"},
             "flag 'fused_allreduce' has no variant 'fused'; allowed: nccl, fused_steady, fused_all",
@@ -39,10 +53,13 @@ def test_unknown_words_are_refused_with_what_is_allowed(
     assert str(refused.value) == sentence
 
 
-@pytest.mark.parametrize("variant", flags.FUSED_ALLREDUCE.variants)
-def test_a_set_of_flags_survives_its_word(variant: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [(flag.name, variant) for flag in flags.REGISTRY.values() for variant in flag.variants],
+)
+def test_a_set_of_flags_survives_its_word(name: str, variant: str) -> None:
     """The word is what a step plan carries."""
-    asked = {"fused_allreduce": variant}
+    asked = flags.fallback() | {name: variant}
     assert flags.from_word(flags.word(asked)) == asked
 
 

@@ -18,7 +18,10 @@ _PLAN = StepPlan(
     session_step=40,
     first_forward_length=12,
     seed=2**62,
-    slot=3,
+    prompt_seed=2**63 - 1,
+    is_rebuilt=True,
+    frame=3,
+    features=bytes(range(32)),
     position=9,
     shift=10,
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from worker import flags
 from worker.config import InjectedFault
 from worker.main import settings
 from worker.main.settings import SettingsError
@@ -69,5 +70,5 @@ def test_limits_and_faults_reach_the_engine(tmp_path: Path) -> None:
 def test_the_agent_knows_the_variants_of_the_preset(tmp_path: Path) -> None:
     """So that an unknown one is refused before it reaches a rank."""
     agent = settings.load(written(tmp_path)).agent_config()
-    assert agent.fallback == {"fused_allreduce": "nccl"}
+    assert agent.fallback == flags.fallback()
     assert "fused_small_tiles" in agent.capabilities["fused_allreduce"]

@@ -13,14 +13,15 @@ from controlplane.contract.vocabulary import Outcome, Reason
 from tests.worker import control_plane as planes
 from tests.worker.control_plane import ControlPlaneOfTests
 from tests.worker.supervisor.worker_process import WorkerProcess, alive_after, running_worker
+from worker import flags
 from worker.agent.agent import Agent
 from worker.main.settings import Settings
 from worker.viewer import drive
 from worker.viewer.drive import Plan, Summary
 from worker.viewer.session import Ask, Seen, watch
 
-FALLBACK = {"fused_allreduce": "nccl"}
-FAST = {"fused_allreduce": "fused_steady"}
+FALLBACK = flags.fallback()
+FAST = FALLBACK | {"fused_allreduce": "fused_steady"}
 LIVE: dict[str, Any] = {"fleet": "demo", "worker": "w1"}
 
 
