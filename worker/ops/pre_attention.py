@@ -99,11 +99,16 @@ def _no_slots(*_: Tensor) -> None:
     """For shapes only: nothing is returned."""
 
 
-# Defined by its schema and not by `custom_op`, which imports the compiler into every rank.
-_LIBRARY = torch.library.Library("steadyframe", "DEF")
-_LIBRARY.define(
-    "write_slots(Tensor(a!) keys, Tensor(b!) values, Tensor at, Tensor new_keys, Tensor new_values)"
-    " -> ()"
-)
-_LIBRARY.impl("write_slots", _write_slots, "CompositeExplicitAutograd")
-_LIBRARY.impl("write_slots", _no_slots, "Meta")
+def _defined() -> torch.library.Library:
+    """The op by its schema and not by `custom_op`, which imports the compiler into every rank."""
+    library = torch.library.Library("steadyframe", "DEF")  # type: ignore[no-untyped-call] # torch's
+    library.define(  # type: ignore[no-untyped-call] # as above
+        "write_slots(Tensor(a!) keys, Tensor(b!) values, Tensor at, Tensor new_keys,"
+        " Tensor new_values) -> ()"
+    )
+    library.impl("write_slots", _write_slots, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call] # as above
+    library.impl("write_slots", _no_slots, "Meta")  # type: ignore[no-untyped-call] # as above
+    return library
+
+
+_LIBRARY = _defined()  # forgotten, the op would be gone
