@@ -2,6 +2,7 @@
 
 run --config FILE
 local status|force-fallback|clear --state-dir DIR [--json]
+flags [--hardware NAME] [--json]
 """
 
 import argparse
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from worker import flags, profiles
 from worker.agent import breakglass
 from worker.agent.folder import StateDirInUseError
 from worker.main import local, run, settings
@@ -31,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _main(options: argparse.Namespace) -> int:
     if options.command == "run":
         return _run(options.config)
+    if options.command == "flags":
+        return _flags(options.hardware, as_json=options.json)
     return _local(options.action, options.state_dir, as_json=options.json)
 
 
@@ -60,11 +64,35 @@ def _local(action: str, state_dir: Path, *, as_json: bool) -> int:
     return EXIT_OK
 
 
+def _flags(hardware: str, *, as_json: bool) -> int:
+    profile = profiles.of(hardware)
+    rows = {
+        name: {
+            "fallback": profile.fallback[name],
+            "default": default.variant,
+            "variants": list(flags.REGISTRY[name].variants),
+            "applies": flags.REGISTRY[name].applies.value,
+            "measurement": default.measurement,
+        }
+        for name, default in profile.defaults.items()
+    }
+    if as_json:
+        _say(json.dumps({"hardware": profile.hardware, "flags": rows}, indent=1))
+        return EXIT_OK
+    for name, row in rows.items():
+        _say(f"{name:<16} {row['default']:<16} fallback {row['fallback']}")
+        _say(f"{'':<16} {row['measurement']}")
+    return EXIT_OK
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="steadyframe-worker", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run_parser = commands.add_parser("run", help="serve until SIGTERM")
     run_parser.add_argument("--config", type=Path, required=True, help="JSON file")
+    flags_parser = commands.add_parser("flags", help="what each flag is set to on a hardware")
+    flags_parser.add_argument("--hardware", default="cpu", help="such as h100x4, b200x3, cpu")
+    flags_parser.add_argument("--json", action="store_true")
     local_parser = commands.add_parser("local", help="works without a network")
     local_parser.add_argument("action", choices=("status", "force-fallback", "clear"))
     local_parser.add_argument("--state-dir", type=Path, required=True)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from controlplane.contract.messages import Name
 from worker import config as engine_config
-from worker import flags
+from worker import flags, profiles
 from worker.agent.config import AgentConfig
 from worker.config import MIB, Injection, WorkerConfig
 
@@ -80,7 +80,7 @@ class Settings(BaseModel):
             url=self.url,
             token_file=self.token_file,
             state_dir=self.state_dir,
-            fallback={**flags.fallback(), **self.fallback},
+            fallback={**profiles.of(self.hardware).fallback, **self.fallback},
             capabilities={
                 name: flag.allowed(has_demo_variants=has_demo_variants)
                 for name, flag in flags.REGISTRY.items()
