@@ -1,6 +1,6 @@
 """`steadyframe report ...`: how the fleets did."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -11,6 +11,7 @@ from controlplane.cli.client import Json
 from controlplane.cli.exits import CliError, Exit
 from controlplane.cli.fleets import SAMPLE
 from controlplane.cli.session import Session, query
+from controlplane.contract import vocabulary
 
 app = typer.Typer(help="How the fleets did.")
 
@@ -96,6 +97,7 @@ def _write_fleet(name: str, report: Mapping[str, Json]) -> None:
     rows = [row for row in report["items"] if row["fleet"] == name]
     totals = [total for total in report["totals"] if total["fleet"] == name]
     # Rows that differ in nothing else are told apart by it.
+    telling = vocabulary.telling([row["flags"] for row in rows])
     is_split = len({row["stack"] for row in rows}) > 1
     mark = f" ({SAMPLE})" if rows[0].get("is_sample") else ""
     output.write_line(f"\nfleet {name}{mark}", style="bold")
@@ -111,7 +113,7 @@ def _write_fleet(name: str, report: Mapping[str, Json]) -> None:
             (
                 row["week"],
                 f"{row['hardware']} {output.short(row['stack'])}" if is_split else row["hardware"],
-                _ran(row),
+                _ran(row, telling),
                 row["num_sessions"],
                 *_shares(row),
             )
@@ -142,9 +144,9 @@ def _percent(share: float | None) -> str:
     return output.MISSING if share is None else f"{100 * share:.2f} %"
 
 
-def _ran(row: Mapping[str, Json]) -> str:
-    """What sessions ran: the variant alone where there is one flag, to keep the table narrow."""
-    flags = row["flags"]
+def _ran(row: Mapping[str, Json], telling: Container[str]) -> str:
+    """What sessions ran: the variant alone where one flag tells, to keep the table narrow."""
+    flags = {flag: variant for flag, variant in row["flags"].items() if flag in telling}
     ran = next(iter(flags.values())) if len(flags) == 1 else output.cell(flags)
     kinds = ("mixed", "synthetic", "imported")
     told = [kind for kind in kinds if row[f"is_{kind}"]]

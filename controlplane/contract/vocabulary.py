@@ -122,6 +122,13 @@ def counts_for_rate(streamed_s: float) -> bool:
     return _finite(streamed_s) >= LEAST_STREAMED_S
 
 
+def telling(sets: Sequence[Mapping[str, str]]) -> frozenset[str]:
+    """The flags by which `sets` differ; all of them where nothing tells the sets apart."""
+    names = {name for flags in sets for name in flags}
+    differing = {name for name in names if len({flags.get(name) for flags in sets}) > 1}
+    return frozenset(differing or names)
+
+
 def flags_digest(flags: Mapping[str, str]) -> str:
     """Short name of one set of flag values, equal on both sides: 16 hex digits."""
     canonical = "\n".join(f"{flag}={flags[flag]}" for flag in sorted(flags))

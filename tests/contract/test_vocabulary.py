@@ -190,3 +190,20 @@ def test_an_arm_with_the_whole_share_takes_every_session() -> None:
 def test_shares_that_do_not_sum_to_one_are_refused(shares: tuple[tuple[str, float], ...]) -> None:
     with pytest.raises(ValueError, match="sum to 1"):
         vocabulary.drawn_arm("session", salt="a", shares=shares)
+
+
+@pytest.mark.parametrize(
+    ("sets", "telling"),
+    [
+        ([], set()),
+        ([{"a": "1"}], {"a"}),
+        ([{"a": "1", "b": "1"}, {"a": "1", "b": "2"}], {"b"}),
+        ([{"a": "1"}, {"a": "1", "b": "1"}], {"b"}),
+        ([{"a": "1", "b": "2"}, {"b": "2", "a": "1"}], {"a", "b"}),
+    ],
+)
+def test_sets_of_flags_are_told_apart_by_those_that_differ(
+    sets: list[dict[str, str]], telling: set[str]
+) -> None:
+    """A worker has many flags; a table of what sessions ran has room for few."""
+    assert vocabulary.telling(sets) == telling

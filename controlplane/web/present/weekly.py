@@ -3,10 +3,11 @@
 Takes the rows as the report service gives them; a key that an older or newer one lacks is nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.contract import vocabulary
 from controlplane.web.present import plots, words
 
 _COUNTS = ("num_sessions", "num_rated", "num_slow", "num_very_slow", "num_failed")
@@ -149,16 +150,22 @@ def _headline(weeks: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> tuple[WeekRow, ...]:
-    ordered = sorted(rows, key=lambda row: words.flags(row.get("flags") or {}))
+    telling = vocabulary.telling([row.get("flags") or {} for row in rows])
+    ordered = sorted(rows, key=lambda row: _ran(row, telling))
     ordered.sort(key=lambda row: str(row.get("week", "")), reverse=True)
-    return tuple(_row(row) for row in ordered)
+    return tuple(_row(row, telling) for row in ordered)
 
 
-def _row(row: Mapping[str, Any]) -> WeekRow:
+def _ran(row: Mapping[str, Any], telling: Container[str]) -> str:
+    flags = row.get("flags") or {}
+    return words.flags({flag: variant for flag, variant in flags.items() if flag in telling})
+
+
+def _row(row: Mapping[str, Any], telling: Container[str]) -> WeekRow:
     counts = {name: int(row.get(name) or 0) for name in _COUNTS}
     return WeekRow(
         week=str(row.get("week", "")),
-        kind=words.flags(row.get("flags") or {}) + (" (imported)" if row["is_marked"] else ""),
+        kind=_ran(row, telling) + (" (imported)" if row["is_marked"] else ""),
         hardware=str(row.get("hardware", words.NOTHING)),
         stack=row["stack"],
         num_sessions=counts["num_sessions"],
