@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from worker.prompts import Prompt
+
 Flags = Mapping[str, str]  # flag name -> variant, e.g. {"fused_allreduce": "nccl"}
 
 
@@ -40,6 +42,7 @@ class Chunk:
     step: int  # of the session, from 0
     frames: tuple[bytes, ...]  # JPEG
     parts: StepParts
+    is_prompt_new: bool = False  # the first of a prompt that `steer` has brought
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,14 +127,35 @@ class Engine(Protocol):
         """
         ...
 
-    def chunks(self, session: str, *, first_forward_length: int, seed: int) -> AsyncIterator[Chunk]:
+    def chunks(
+        self,
+        session: str,
+        *,
+        first_forward_length: int,
+        seed: int,
+        prompt_seed: int | None = None,
+    ) -> AsyncIterator[Chunk]:
         """Run a session and yield its chunks in order, at most three ahead of the consumer.
 
         `first_forward_length` is in tokens, within the bounds of the configuration. Closing the
-        iterator ends the session and frees its cache. Ends early, after a `Fault` in `events`, if
+        iterator ends the session and frees its cache. `prompt_seed` is that of the prompt's tokens,
+        `seed` if left out. Ends early, after a `Fault` in `events`, if
         the group dies.
 
         Raises: ValueError if a session is already running or the length is out of bounds.
+        """
+        ...
+
+    def steer(
+        self, session: str, *, prompt: Prompt | None = None, features: bytes | None = None
+    ) -> None:
+        """Change the prompt, the features, or both, from the next step that is planned.
+
+        The session goes on: its frames and steps have no gap, and the first chunk of the new prompt
+        says `is_prompt_new`. Of two prompts before that step the later one counts. Features, see
+        `worker.features`, hold until others come. Nothing happens if `session` does not run.
+
+        Raises: ValueError if the prompt's length is out of bounds or the features' number is wrong.
         """
         ...
 

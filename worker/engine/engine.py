@@ -6,9 +6,10 @@ flags, the running session); the processes hold everything else.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from worker import features as feature_bytes
 from worker import flags as flag_registry
 from worker.config import WorkerConfig
 from worker.engine import group as process_group
@@ -30,6 +31,7 @@ from worker.engine.group import Group
 from worker.engine.launcher import ForkServerClient, LaunchError
 from worker.engine.reports import FaultReport
 from worker.parallel.channel import Message
+from worker.prompts import Prompt
 
 _LEADER = 0
 
@@ -43,6 +45,10 @@ class _Session:
     number: int  # of this engine, from 1: late chunks of an earlier session are told apart by it
     name: str
     chunks: "asyncio.Queue[Chunk | None]" = field(default_factory=asyncio.Queue)
+    # For the leader, with the next credit: it plans no step without one, so that neither comes too
+    # late, and a viewer that says much adds no message.
+    prompt: Prompt | None = None
+    features: bytes | None = None
 
 
 class LocalEngine:
@@ -119,18 +125,36 @@ class LocalEngine:
         self._group.send(_LEADER, "flags", flags=wanted, generation=generation)
 
     def chunks(
-        self, session: str, *, first_forward_length: int, seed: int
+        self,
+        session: str,
+        *,
+        first_forward_length: int,
+        seed: int,
+        prompt_seed: int | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """See `api.Engine.chunks`."""
-        low, high = self._config.model.first_forward_bounds
-        if not low <= first_forward_length <= high:
-            message = f"first_forward_length is {first_forward_length}; allowed: {low} to {high}"
-            raise ValueError(message)
-        if not 0 <= seed < 2**63:
-            message = f"seed is {seed}; allowed: 0 to 2**63 - 1"
-            raise ValueError(message)
+        _check_seed(seed)
+        prompt = Prompt(
+            num_tokens=first_forward_length, seed=seed if prompt_seed is None else prompt_seed
+        )
+        self._check_prompt(prompt)
         self._require_no_session()
-        return self._stream(session, first_forward_length, seed)
+        return self._stream(session, prompt, seed)
+
+    def steer(
+        self, session: str, *, prompt: Prompt | None = None, features: bytes | None = None
+    ) -> None:
+        """See `api.Engine.steer`."""
+        if prompt is not None:
+            self._check_prompt(prompt)
+        if features is not None and len(features) != feature_bytes.NUM_BYTES:
+            message = f"features are {len(features)} bytes; allowed: {feature_bytes.NUM_BYTES}"
+            raise ValueError(message)
+        running = self._session
+        if running is None or running.name != session:
+            return
+        running.prompt = prompt or running.prompt
+        running.features = features or running.features
 
     async def memory(self) -> MemorySample:
         """See `api.Engine.memory`; the last sample if the group has gone."""
@@ -173,27 +197,32 @@ class LocalEngine:
         )
         return self._effective
 
-    async def _stream(self, name: str, length: int, seed: int) -> AsyncGenerator[Chunk, None]:
+    async def _stream(self, name: str, prompt: Prompt, seed: int) -> AsyncGenerator[Chunk, None]:
         self._require_no_session()
         if self._group is None or self._failing:
             return
         self._num_sessions += 1
         session = self._session = _Session(number=self._num_sessions, name=name)
-        self._group.send(
-            _LEADER, "start", session=session.number, first_forward_length=length, seed=seed
-        )
+        self._tell_leader("start", session, prompt=asdict(prompt), seed=seed)
         try:
             while (chunk := await session.chunks.get()) is not None:
                 yield chunk
-                self._tell_leader("credit", session)
+                self._tell_leader("credit", session, **_steering_taken(session))
         finally:
             self._tell_leader("end", session)
             if self._session is session:
                 self._session = None
 
-    def _tell_leader(self, kind: str, session: _Session) -> None:
+    def _tell_leader(self, kind: str, session: _Session, **fields: Any) -> None:
         if self._group and not self._failing and self._session is session:
-            self._group.send(_LEADER, kind, session=session.number)
+            self._group.send(_LEADER, kind, session=session.number, **fields)
+
+    def _check_prompt(self, prompt: Prompt) -> None:
+        low, high = self._config.model.first_forward_bounds
+        if not low <= prompt.num_tokens <= high:
+            message = f"first_forward_length is {prompt.num_tokens}; allowed: {low} to {high}"
+            raise ValueError(message)
+        _check_seed(prompt.seed)
 
     def _require_no_session(self) -> None:
         if self._session:
@@ -235,6 +264,7 @@ class LocalEngine:
                     decoder_ms=fields["decoder_ms"],
                     encode_ms=fields["encode_ms"],
                 ),
+                is_prompt_new=fields["is_prompt_new"],
             )
         )
 
@@ -306,6 +336,22 @@ class LocalEngine:
         indexes = set(range(self._config.num_ranks + 1)) - self._ready.keys()
         names = (wiring.name(i, num_ranks=self._config.num_ranks) for i in sorted(indexes))
         return ", ".join(names)
+
+
+def _steering_taken(session: _Session) -> dict[str, Any]:
+    """What the leader has not been told of yet, as JSON values; told once."""
+    prompt, session.prompt = session.prompt, None
+    features, session.features = session.features, None
+    return {
+        "prompt": asdict(prompt) if prompt else None,
+        "features": features.hex() if features else None,
+    }
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**63:
+        message = f"seed is {seed}; allowed: 0 to 2**63 - 1"
+        raise ValueError(message)
 
 
 def _rank_effective(fields: Mapping[str, Any]) -> RankEffective:

@@ -4,32 +4,21 @@
 
 import ctypes
 import select
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
 
 from worker import flags as flag_registry
-from worker.cache import ring
 from worker.config import InjectedFault
 from worker.engine import flip, follower, reports
 from worker.engine.flip import Flip
+from worker.engine.planned import PlannedSession
 from worker.engine.runtime import Runtime, StepOutcome
 from worker.parallel import plan as step_plan
 from worker.parallel.channel import Channel, Message
 from worker.parallel.plan import Action, Control, StepPlan
-
-
-@dataclass(slots=True, kw_only=True)
-class _Session:
-    """The session as rank 0 plans it, which is one step ahead of what is computed."""
-
-    number: int
-    first_forward_length: int
-    seed: int
-    credits: int
-    cursor: ring.RingCursor
-    step: int = 0  # a change of prompt begins the cursor anew, never this
+from worker.prompts import Prompt
 
 
 class Leader:
@@ -49,7 +38,7 @@ class Leader:
         self._runtime, self._flip, self._launch = runtime, flags, launch
         self._supervisor, self._followers, self._decoder = supervisor, followers, decoder
         self._step = 0
-        self._session: _Session | None = None
+        self._session: PlannedSession | None = None
         self._is_ending: int | None = None
         self._poll = select.poll()
         for channel in (supervisor, *followers.values(), decoder):
@@ -92,7 +81,7 @@ class Leader:
             case "start":
                 self._begin(fields)
             case "credit" if self._session and self._session.number == fields["session"]:
-                self._session.credits += 1
+                self._credit(self._session, fields)
             case "end" if self._session and self._session.number == fields["session"]:
                 self._session, self._is_ending = None, fields["session"]
             case "flags":
@@ -103,13 +92,20 @@ class Leader:
                 follower.answer(self._runtime, self._supervisor, message)
 
     def _begin(self, fields: Any) -> None:
-        model = self._runtime.config.model
-        self._session = _Session(
+        config = self._runtime.config
+        self._session = PlannedSession.begun(
+            config.model,
             number=fields["session"],
-            first_forward_length=fields["first_forward_length"],
             seed=fields["seed"],
-            credits=self._runtime.config.max_chunks_ahead,
-            cursor=ring.RingCursor(window=model.window, reset_period=model.reset_period),
+            prompt=Prompt(**fields["prompt"]),
+            num_ahead=config.max_chunks_ahead,
+        )
+
+    def _credit(self, session: PlannedSession, fields: Any) -> None:
+        prompt, features = fields["prompt"], fields["features"]
+        session.credit(
+            prompt=Prompt(**prompt) if prompt else None,
+            features=bytes.fromhex(features) if features else None,
         )
 
     def _published(self) -> StepPlan | None:
@@ -136,22 +132,7 @@ class Leader:
             plan = replace(plan, action=Action.END, session=self._is_ending)
             self._is_ending = None
         elif session and session.credits > 0:
-            cursor = session.cursor
-            plan = replace(
-                plan,
-                action=Action.STEP if session.step else Action.START,
-                session=session.number,
-                session_step=session.step,
-                seed=session.seed,
-                prompt_seed=session.seed,
-                first_forward_length=session.first_forward_length,
-                frame=cursor.num_frames,
-                position=cursor.position,
-                shift=cursor.shift,
-            )
-            session.credits -= 1
-            session.step += 1
-            session.cursor = ring.advanced(cursor)
+            plan = session.planned(plan)
         return plan
 
     def _carried_out(self, plan: StepPlan) -> None:
@@ -174,6 +155,7 @@ class Leader:
         fields = {
             "session": plan.session,
             "step": plan.session_step,
+            "is_prompt_new": plan.is_rebuilt,
             "diffusion_ms": outcome.diffusion_ms,
             "reduce_ms": outcome.reduce_ms,
         }

@@ -27,6 +27,7 @@ from worker.engine.session import Chosen, SessionCompute
 from worker.engine.switch import ReduceSwitch
 from worker.engine.wiring import Ends
 from worker.model import weights
+from worker.model.conditioning import Conditioning
 from worker.model.transformer import Transformer
 from worker.ops.reduce import ReducePlace
 from worker.parallel import group
@@ -68,6 +69,7 @@ class Runtime:
         self._switch = ReduceSwitch(ReducePlace(line=line, slots=slots, config=config))
         held = weights.draw(config.model, rank=ends.index, num_ranks=config.num_ranks)
         self._transformer = Transformer(config.model, held, num_ranks=config.num_ranks)
+        self._conditioning = Conditioning(config.model)
         self._noise = Noise()
         self._chosen = Chosen.of(flag_registry.fallback())
         self._session: SessionCompute | None = None
@@ -188,7 +190,12 @@ class Runtime:
         assert session is not None, "a step without a session"
         if plan.is_rebuilt:
             session.rebuild(self._prompt(plan), num_kept=plan.frame, reduce=reduce)
-        latent_GC = session.step(self._noise_of(plan), self._cursor(plan), reduce=reduce)
+        latent_GC = session.step(
+            self._noise_of(plan),
+            self._cursor(plan),
+            added_ED=self._conditioning.added(plan.features),
+            reduce=reduce,
+        )
         reduce_s = reduce.hold_step(time.perf_counter() - begun_s)
         return StepOutcome(
             latent_GC=latent_GC,

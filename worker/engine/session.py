@@ -3,7 +3,7 @@
 Every rank does the same at the same step; nothing here decides.
 """
 
-# ruff: noqa: N803, N806 - shape suffixes in names; the legend is in `worker.model.transformer`
+# ruff: noqa: N803, N815 - shape suffixes in names; the legend is in `worker.model.transformer`
 
 from collections import deque
 from collections.abc import Mapping
@@ -48,6 +48,14 @@ class Chosen:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What the last pass of a kept frame saw: all that a rebuild needs."""
+
+    latent_GC: Tensor
+    added_ED: Tensor | None
+
+
 class SessionCompute:
     """The cache of one session and the steps that go through it."""
 
@@ -65,7 +73,7 @@ class SessionCompute:
         self._prompt_LD = prompt_LD
         self._scales: CacheScales | None = None
         # A full window loses its oldest frame to the next, so one less is all that a rebuild needs.
-        self._seen: deque[Tensor] = deque(maxlen=model.window - 1)
+        self._seen: deque[_Seen] = deque(maxlen=model.window - 1)
         self._num_frames = 0  # since the cache was begun
         self._format, self._cache = self._fresh()
         transformer.first_forward(prompt_LD, self._cache, reduce=reduce)
@@ -80,12 +88,24 @@ class SessionCompute:
         """Of the cache."""
         return self._cache.num_bytes
 
-    def step(self, noise_GC: Tensor, cursor: RingCursor, *, reduce: Reduce) -> Tensor:
-        """The latent of the frame of `cursor`. Raises: what `reduce` raises."""
+    def step(
+        self,
+        noise_GC: Tensor,
+        cursor: RingCursor,
+        *,
+        reduce: Reduce,
+        added_ED: Tensor | None = None,
+    ) -> Tensor:
+        """The latent of the frame of `cursor`; `added_ED` is what a viewer's features add to it.
+
+        Raises: what `reduce` raises.
+        """
         if cursor.shift:
             self._reset(cursor, reduce=reduce)
-        made = self._transformer.denoised(noise_GC, self._cache, cursor, reduce=reduce)
-        self._seen.append(made.seen_GC)
+        made = self._transformer.denoised(
+            noise_GC, self._cache, cursor, added_ED=added_ED, reduce=reduce
+        )
+        self._seen.append(_Seen(latent_GC=made.seen_GC, added_ED=added_ED))
         self._num_frames = cursor.num_frames + 1
         self._settle()
         return made.latent_GC
@@ -131,9 +151,11 @@ class SessionCompute:
         fresh_format, fresh = self._fresh(is_exact=is_exact)
         self._transformer.first_forward(self._prompt_LD, fresh, reduce=reduce)
         start = RingCursor(window=self._model.window, reset_period=self._model.reset_period)
-        for number, seen_GC in enumerate(self._seen):
+        for number, seen in enumerate(self._seen):
             cursor = replace(start, num_frames=number, position=number)
-            self._transformer.replay(seen_GC, fresh, cursor, reduce=reduce)
+            self._transformer.replay(
+                seen.latent_GC, fresh, cursor, added_ED=seen.added_ED, reduce=reduce
+            )
         return fresh_format, fresh
 
     def _reset(self, cursor: RingCursor, *, reduce: Reduce) -> None:

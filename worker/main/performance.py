@@ -1,17 +1,20 @@
 """One session on the engine: what the server streams, what the agent records."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
 from typing import cast
 
 from controlplane.contract.records import SessionEnded
 from controlplane.contract.vocabulary import Outcome, Reason
+from worker import prompts
 from worker.agent.measure import Parts
 from worker.agent.sessions import Session
 from worker.engine.api import Chunk, Engine, Fault
+from worker.features import Features
+from worker.prompts import Prompt
 from worker.server.ports import Ending
-from worker.server.requests import Request
 
 # A group that dies ends the stream and tells its fault in another queue; the two may cross.
 FAULT_WAIT_S = 3.0
@@ -20,10 +23,22 @@ FAULT_WAIT_S = 3.0
 class EnginePerformance:
     """Streams a session from the engine and ends it with the reason the engine gave."""
 
-    def __init__(self, engine: Engine, session: Session, request: Request) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        session: Session,
+        prompt: Prompt,
+        *,
+        seed: int,
+        length_bounds: tuple[int, int],
+    ) -> None:
+        """`length_bounds` are what the model takes of a prompt, in tokens."""
         self._engine = engine
         self._session = session
-        self._request = request
+        self._prompt = prompt
+        self._seed = seed
+        self._length_bounds = length_bounds
+        self._features = Features()
         self._fault: Fault | None = None
         self._has_fault = asyncio.Event()
 
@@ -41,11 +56,27 @@ class EnginePerformance:
         """The chunks in order; leaving the context frees the engine."""
         chunks = self._engine.chunks(
             self._session.id,
-            first_forward_length=self._request.first_forward_length,
-            seed=self._request.seed,
+            first_forward_length=self._prompt.num_tokens,
+            seed=self._seed,
+            prompt_seed=self._prompt.seed,
         )
         # The port says iterator; closing it is part of its contract, so it is a generator.
         return aclosing(cast("_Closable", chunks))
+
+    def change_prompt(self, text: str) -> None:
+        """Another prompt from the next step that is planned."""
+        prompt = prompts.encoded(text, bounds=self._length_bounds)
+        self._engine.steer(self._session.id, prompt=prompt)
+
+    def take_features(
+        self, *, audio: Sequence[float] | None = None, control: Sequence[float] | None = None
+    ) -> None:
+        """Features from the next step that is planned; the kind that is None stays as it was."""
+        if audio is not None:
+            self._features = replace(self._features, audio=tuple(audio))
+        if control is not None:
+            self._features = replace(self._features, control=tuple(control))
+        self._engine.steer(self._session.id, features=self._features.packed())
 
     def send_began(self) -> None:
         """A write to the viewer begins."""

@@ -17,6 +17,7 @@ from worker.agent.intent import Cause, Wanted
 from worker.agent.retry import Backoff
 from worker.agent.spool import SpoolFullError
 from worker.engine.api import Effective, Engine, Event, Fault, FlagsRefused
+from worker.main import asking
 from worker.main.flips import Flips
 from worker.main.performance import EnginePerformance
 from worker.main.probing import Probing
@@ -87,10 +88,10 @@ class Supervisor:
 
         Raises: Refusal.
         """
-        self._check_length(request.first_forward_length)
+        prompt = asking.prompt(request, bounds=self._length_bounds)
         try:
             session = self._agent.open_session(
-                first_forward_length=request.first_forward_length,
+                first_forward_length=prompt.num_tokens,
                 session_id=request.session,
                 is_synthetic=request.is_synthetic,
             )
@@ -99,7 +100,9 @@ class Supervisor:
             raise Refusal(RefusalCode.NOT_ADMITTING, str(error)) from error
         except ValueError as error:
             raise Refusal(RefusalCode.BAD_REQUEST, str(error)) from error
-        self._performance = EnginePerformance(self._engine, session, request)
+        self._performance = EnginePerformance(
+            self._engine, session, prompt, seed=request.seed, length_bounds=self._length_bounds
+        )
         wanted = self._agent.wanted
         self.follow()
         if not await self._flips.wait_for(wanted.flags, timeout_s=FLIP_WAIT_S):
@@ -236,12 +239,6 @@ class Supervisor:
                 "lengths": lengths,
             }
         )
-
-    def _check_length(self, length: int) -> None:
-        low, high = self._length_bounds
-        if not low <= length <= high:
-            reason = f"first_forward_length is {length}, allowed: {low} to {high}"
-            raise Refusal(RefusalCode.BAD_REQUEST, reason)
 
     def _call_from_thread(self) -> None:
         assert self._loop is not None, "the agent starts after the loop is attached"

@@ -105,26 +105,46 @@ class Transformer:
         )
 
     def denoised(
-        self, noise_GC: Tensor, cache: KeyValueCache, cursor: RingCursor, *, reduce: Reduce
+        self,
+        noise_GC: Tensor,
+        cache: KeyValueCache,
+        cursor: RingCursor,
+        *,
+        reduce: Reduce,
+        added_ED: Tensor | None = None,
     ) -> Denoised:
         """The latent of the frame of `cursor`, by `num_passes` Euler steps from noise.
 
-        The cache then holds the frame as the last pass saw it.
+        `added_ED`, see `model.conditioning`, is added to the extra tokens of the frame. The cache
+        then holds the frame as the last pass saw it.
         """
         cache.open_frame(cursor)
+        extra_ED = self._extra(added_ED)
         latent_GC = seen_GC = noise_GC
         for modulation_3D in self._modulations:
             seen_GC = latent_GC
-            velocity_GC = self._velocity(latent_GC, self._over(cache, modulation_3D, reduce))
+            forward = self._over(cache, modulation_3D, reduce)
+            velocity_GC = self._velocity(latent_GC, extra_ED, forward)
             latent_GC = latent_GC + velocity_GC / self._model.num_passes
         return Denoised(latent_GC=latent_GC, seen_GC=seen_GC)
 
     def replay(
-        self, seen_GC: Tensor, cache: KeyValueCache, cursor: RingCursor, *, reduce: Reduce
+        self,
+        seen_GC: Tensor,
+        cache: KeyValueCache,
+        cursor: RingCursor,
+        *,
+        reduce: Reduce,
+        added_ED: Tensor | None = None,
     ) -> None:
         """Write the frame of `cursor` again from what its last pass saw: one forward."""
         cache.open_frame(cursor)
-        self._velocity(seen_GC, self._over(cache, self._modulations[-1], reduce))
+        forward = self._over(cache, self._modulations[-1], reduce)
+        self._velocity(seen_GC, self._extra(added_ED), forward)
+
+    def _extra(self, added_ED: Tensor | None) -> Tensor:
+        extra_ED = self._weights.extra_ED
+        return extra_ED if added_ED is None else extra_ED + added_ED
 
     def _over(self, cache: KeyValueCache, modulation_3D: Tensor, reduce: Reduce) -> _Forward:
         def attend(block: int, heads: Heads) -> Tensor:
@@ -134,8 +154,8 @@ class Transformer:
             attend=attend, modulation_3D=modulation_3D, reduce=reduce, is_first_forward=False
         )
 
-    def _velocity(self, latent_GC: Tensor, forward: _Forward) -> Tensor:
-        x_TD = torch.cat([F.linear(latent_GC, self._weights.latent_in_DC), self._weights.extra_ED])
+    def _velocity(self, latent_GC: Tensor, extra_ED: Tensor, forward: _Forward) -> Tensor:
+        x_TD = torch.cat([F.linear(latent_GC, self._weights.latent_in_DC), extra_ED])
         x_TD = self._blocks(x_TD, forward)[: latent_GC.shape[0]]
         return F.linear(norm.rms_norm(x_TD), self._weights.latent_out_CD)
 

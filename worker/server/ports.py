@@ -1,7 +1,7 @@
 """What the server asks of whoever owns the engine and keeps the records."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Protocol
@@ -35,6 +35,19 @@ class Performance(Protocol):
 
     def chunks(self) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
         """The chunks in order; leaving the context frees the engine."""
+        ...
+
+    def change_prompt(self, text: str) -> None:
+        """Another prompt from the next step that is planned; its first chunk says `is_prompt_new`.
+
+        Of two that come before that step, the later one counts.
+        """
+        ...
+
+    def take_features(
+        self, *, audio: Sequence[float] | None = None, control: Sequence[float] | None = None
+    ) -> None:
+        """Features from the next step that is planned, until others come; None leaves a kind."""
         ...
 
     def send_began(self) -> None:

@@ -1,13 +1,14 @@
 """What a viewer asks for before its session begins: one JSON text, checked before anything runs."""
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from websockets.asyncio.server import ServerConnection
 
 from controlplane.contract.messages import Identifier
 from worker.server.refusals import Refusal, RefusalCode
+from worker.server.steering import PromptText
 
 REQUEST_TIMEOUT_S = 5.0
 
@@ -17,10 +18,20 @@ class Request(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    first_forward_length: Annotated[int, Field(ge=0, le=1_000_000)]
+    # One of these two. A length stands for some prompt of so many tokens: for tests and drills.
+    prompt: PromptText | None = None
+    first_forward_length: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     is_synthetic: bool = False
     session: Identifier | None = None
+
+    @model_validator(mode="after")
+    def _has_one_prompt(self) -> Self:
+        if (self.prompt is None) == (self.first_forward_length is None):
+            said = "neither" if self.prompt is None else "both"
+            message = f"{said} given; allowed: either prompt or first_forward_length"
+            raise ValueError(message)
+        return self
 
 
 async def received(viewer: ServerConnection) -> Request:

@@ -1,4 +1,4 @@
-"""One session on one socket: frames out by deadline, until the first of its possible ends."""
+"""One session on one socket: frames out by deadline, words in, until one of its ends comes."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +9,7 @@ from websockets.exceptions import ConnectionClosed
 
 from worker.engine.api import Chunk
 from worker.server import telling
+from worker.server.listening import Listening
 from worker.server.pacer import Pacer
 from worker.server.ports import Ending, Performance
 
@@ -28,6 +29,7 @@ class Streaming:
         """`on_picture` is given the last JPEG of each chunk once it is handed over."""
         self._viewer = viewer
         self._performance = performance
+        self._listening = Listening(viewer, performance, clock=clock)
         self._pacer = Pacer(rate_fps=rate_fps)
         self._clock = clock
         self._on_picture = on_picture
@@ -37,6 +39,7 @@ class Streaming:
         endings: dict[asyncio.Task[Any], Ending] = {
             asyncio.create_task(self._stream()): Ending.STREAM_ENDED,
             asyncio.create_task(self._viewer.wait_closed()): Ending.VIEWER_LEFT,
+            asyncio.create_task(self._listening.run()): Ending.VIEWER_LEFT,
             asyncio.create_task(draining.wait()): Ending.DRAINED,
         }
         try:
@@ -54,6 +57,8 @@ class Streaming:
                 await self._send(chunk)
 
     async def _send(self, chunk: Chunk) -> None:
+        if chunk.is_prompt_new:
+            await telling.tell(self._viewer, type="prompt_changed", step=chunk.step)
         await telling.tell(self._viewer, type="chunk", frames=len(chunk.frames), step=chunk.step)
         for frame in chunk.frames:
             wait_s = self._pacer.due() - self._clock()

@@ -6,6 +6,7 @@ The viewer's protocol is described in docs/viewer-protocol.md. Plain HTTP GET on
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
 from http import HTTPStatus
@@ -25,6 +26,10 @@ from worker.server.streaming import Streaming
 
 GOODBYE_TIMEOUT_S = 5.0
 MAX_REQUEST_BYTES = 16 * 1024
+# What has not left this machine yet counts as delivered, so it is kept small: the system would hold
+# megabytes, which are seconds. With what waits above the socket (32 KiB) less than one large frame.
+# What is on its way is not bounded, so that a distant viewer is no slower for it.
+MAX_UNSENT_BYTES = 32 * 1024
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +87,7 @@ class ViewerServer:
             return
         except ConnectionClosed:
             return
+        _bound_unsent(viewer)
         try:
             await self._perform(viewer, performance)
         finally:
@@ -153,3 +159,8 @@ class ViewerServer:
             }
         )
         return Response(HTTPStatus.OK, "OK", headers, self._preview)
+
+
+def _bound_unsent(viewer: ServerConnection) -> None:
+    connection: socket.socket = viewer.transport.get_extra_info("socket")
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from worker.viewer import session
+from worker.viewer.script import Line, Pause
 from worker.viewer.session import Ask, BusyError, Seen, ViewerError
 
 # A worker between two sessions is busy for a moment; one that drains or restarts for longer.
@@ -25,6 +26,11 @@ class Plan:
     lengths: Sequence[int]
     seed: int = 0
     is_synthetic: bool = True
+    prompt: str | None = None  # of every session, instead of a length
+    lines: Sequence[Line] = ()
+    pauses: Sequence[Pause] = ()
+    num_start_chunks: int = 1
+    receive_bytes: int | None = None
     patience_s: float = 60.0  # how long to ask again while a worker is busy or away
 
 
@@ -51,14 +57,23 @@ async def drive(
     number = 0
     while plan.num_sessions is None or number < plan.num_sessions:
         ask = Ask(
-            first_forward_length=plan.lengths[number % len(plan.lengths)],
+            first_forward_length=_length(plan, number),
+            prompt=plan.prompt,
             seed=randomness.getrandbits(31),
             seconds=plan.seconds,
             is_synthetic=plan.is_synthetic,
+            lines=plan.lines,
+            pauses=plan.pauses,
+            num_start_chunks=plan.num_start_chunks,
+            receive_bytes=plan.receive_bytes,
         )
         number += 1
         await _watch_patiently(url, ask, plan, summary=summary, on_seen=on_seen)
     return summary
+
+
+def _length(plan: Plan, number: int) -> int | None:
+    return None if plan.prompt else plan.lengths[number % len(plan.lengths)]
 
 
 async def _watch_patiently(

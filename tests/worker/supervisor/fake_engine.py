@@ -16,6 +16,7 @@ from worker.engine.api import (
     RankEffective,
     StepParts,
 )
+from worker.prompts import Prompt
 
 PARTS = StepParts(diffusion_ms=20, reduce_ms=5, decoder_ms=3, encode_ms=1)
 
@@ -33,6 +34,10 @@ class FakeEngine:
         self.refuses: set[str] = set()
         self.is_stopped = False
         self.flags_at_first_forward: list[Mapping[str, str]] = []
+        self.holds: dict[int, float] = {}  # seconds by which a step is held up
+        self.prompts: list[Prompt] = []  # of every session and every change
+        self.features: list[bytes] = []
+        self._is_prompt_new = False
         self._num_failing_starts = num_failing_starts
         self._holds_flips = holds_flips
         self._effective: Mapping[str, str] = {}
@@ -64,21 +69,42 @@ class FakeEngine:
         elif not self._holds_flips:
             self._events.put_nowait(self._made_effective(flags, generation))
 
+    def steer(
+        self, session: str, *, prompt: Prompt | None = None, features: bytes | None = None
+    ) -> None:
+        if session != self._session:
+            return
+        if prompt:
+            self.prompts.append(prompt)
+            self._is_prompt_new = True
+        if features:
+            self.features.append(features)
+
     async def chunks(
-        self, session: str, *, first_forward_length: int, seed: int
+        self,
+        session: str,
+        *,
+        first_forward_length: int,
+        seed: int,
+        prompt_seed: int | None = None,
     ) -> AsyncGenerator[Chunk, None]:
-        del first_forward_length, seed
+        del seed
+        first_seed = -1 if prompt_seed is None else prompt_seed
+        self.prompts.append(Prompt(num_tokens=first_forward_length, seed=first_seed))
         assert self._session is None, "one session at a time"
         self._session = session
         num_faults = self._num_faults
         self.flags_at_first_forward.append(self._effective)
         try:
             for step in range(1_000_000):
-                await asyncio.sleep(0)
+                await asyncio.sleep(self.holds.get(step, 0))
                 if self._num_faults > num_faults:
                     return
                 frames = tuple(b"jpeg%d-%d" % (step, frame) for frame in range(4))
-                yield Chunk(session=session, step=step, frames=frames, parts=PARTS)
+                is_new, self._is_prompt_new = self._is_prompt_new, False
+                yield Chunk(
+                    session=session, step=step, frames=frames, parts=PARTS, is_prompt_new=is_new
+                )
         finally:
             self._session = None
 

@@ -33,9 +33,9 @@ class KeepingEngine(FakeEngine):
             retained_by_length=retained,
         )  # fmt: skip
 
-    def chunks(self, session: str, *, first_forward_length: int, seed: int) -> Any:
+    def chunks(self, session: str, *, first_forward_length: int, **fields: Any) -> Any:
         self.lengths.append(first_forward_length)
-        return super().chunks(session, first_forward_length=first_forward_length, seed=seed)
+        return super().chunks(session, first_forward_length=first_forward_length, **fields)
 
 
 def probe(name: str = "c-1-2", **changes: Any) -> Probe:

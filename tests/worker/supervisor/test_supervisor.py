@@ -290,7 +290,9 @@ def test_a_second_viewer_is_refused_with_code_and_reason(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{}", "first_forward_length: Field required"),
+        ("{}", "neither given; allowed: either prompt or first_forward_length"),
+        ('{"first_forward_length": 9, "prompt": "a"}', "both given; allowed: either"),
+        ('{"prompt": " "}', "prompt: Value error, no word in it"),
         ('{"first_forward_length": 49}', "first_forward_length is 49, allowed: 1 to 48"),
         ('{"first_forward_length": 9, "session": "a b"}', "session: String should match"),
         ("hello", "Invalid JSON"),
