@@ -34,6 +34,8 @@ class FakeEngine:
         self.refuses: set[str] = set()
         self.is_stopped = False
         self.flags_at_first_forward: list[Mapping[str, str]] = []
+        self.num_frame_bytes = 0  # if above 0: as many as each frame has at least
+        self.num_chunks = 0
         self.holds: dict[int, float] = {}  # seconds by which a step is held up
         self.prompts: list[Prompt] = []  # of every session and every change
         self.features: list[bytes] = []
@@ -100,7 +102,9 @@ class FakeEngine:
                 await asyncio.sleep(self.holds.get(step, 0))
                 if self._num_faults > num_faults:
                     return
-                frames = tuple(b"jpeg%d-%d" % (step, frame) for frame in range(4))
+                names = (b"jpeg%d-%d" % (step, frame) for frame in range(4))
+                frames = tuple(name.ljust(self.num_frame_bytes, b".") for name in names)
+                self.num_chunks += 1
                 is_new, self._is_prompt_new = self._is_prompt_new, False
                 yield Chunk(
                     session=session, step=step, frames=frames, parts=PARTS, is_prompt_new=is_new
