@@ -71,7 +71,8 @@ def test_with_another_prompt_in_mid_session(plane: ControlPlaneOfTests, tmp_path
     assert len(seen.prompt_steps) == 1
     assert seen.prompt_steps[0] > FOX.step
     assert seen.rejections == ()
-    assert abs(record.longest_stall_ms - seen.longest_stall_ms) < CHUNK_S * 1000
+    # The worst of all chunks: beside other work one process is late by more than the other.
+    assert abs(record.longest_stall_ms - seen.longest_stall_ms) < 2 * CHUNK_S * 1000
 
 
 def test_with_a_viewer_whose_socket_is_slow_and_another_prompt_before_it(
