@@ -29,7 +29,7 @@ class StepParts:
     """Where the time of one step went, in milliseconds each; overlapped time is not in it."""
 
     diffusion_ms: float
-    reduce_ms: float  # the part of diffusion_ms spent waiting in or doing the all-reduce
+    reduce_ms: float  # the part of diffusion_ms spent in output products and their sums
     decoder_ms: float
     encode_ms: float
 

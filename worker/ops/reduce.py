@@ -1,12 +1,14 @@
-"""Every variant of the all-reduce behind the flag `fused_allreduce`, with one signature.
+"""Every variant of the output product and its sum behind `fused_allreduce`, with one signature.
 
-`ProcessGroupReduce` is the fallback and the oracle. Each variant accounts for the bytes that its
-own code has allocated, so that a rollback can be verified.
+`ProcessGroupReduce` is the fallback and the oracle; the others are the CPU's twins of the fused
+kernels, which exchange tiles of the product while they compute the next. Each variant accounts for
+the bytes that its own code has allocated, so that a rollback can be verified.
 """
 
 # ruff: noqa: N803, N806 - shape suffixes in names; the legend is below
 
 import ctypes
+import itertools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -30,31 +32,63 @@ class ReducePlace:
     config: WorkerConfig
 
 
+_FLOAT_BYTES = 4
+# The fewest with which one travels while the next is computed. Each costs a rank about 30 us on the
+# CPU (a small product, a stamp, a doorbell, an addition), and all of the product of the demo's
+# shape takes 50 us: there, more of them cost more than they hide.
+_NUM_TILES = 2
+
+
 # T = tokens of this forward, D = width of the model, K = inputs of this rank
 class AllReduce(ABC):
-    """Sums the partial output products of a block over all ranks, and counts its own time."""
+    """The output product of a block and its sum over all ranks; counts its own time."""
 
     def __init__(self, place: ReducePlace) -> None:
         self._line = place.line
         self.spent_s = 0.0  # since the last `hold_step`
 
-    def __call__(self, partial_TD: Tensor, *, is_first_forward: bool) -> Tensor:
-        """Replace `partial_TD` by its sum over all ranks and return it. Raises: PeerLostError."""
-        self._line.enter_collective()
+    def product(self, joined_TK: Tensor, weight_DK: Tensor, *, is_first_forward: bool) -> Tensor:
+        """total_TD: the sum over the ranks of each one's `joined_TK` times its `weight_DK`.
+
+        One operation, for that is what a fused kernel implements; so its time has both in it. Every
+        rank gets the same bits.
+
+        Raises: PeerLostError; PlanError if a peer is at another product.
+        """
         begun_s = time.perf_counter()
-        total_TD = self._summed(partial_TD, is_first_forward=is_first_forward)
+        total_TD = self._product(joined_TK, weight_DK, is_first_forward=is_first_forward)
         self.spent_s += time.perf_counter() - begun_s
         return total_TD
 
-    def product(self, joined_TK: Tensor, weight_DK: Tensor, *, is_first_forward: bool) -> Tensor:
-        """The row-parallel output product of a block, summed over all ranks: total_TD.
-
-        Raises: PeerLostError.
-        """
-        return self(F.linear(joined_TK, weight_DK), is_first_forward=is_first_forward)
-
     @abstractmethod
-    def _summed(self, partial_TD: Tensor, *, is_first_forward: bool) -> Tensor: ...
+    def _product(
+        self, joined_TK: Tensor, weight_DK: Tensor, *, is_first_forward: bool
+    ) -> Tensor: ...
+
+    def _by_process_group(self, joined_TK: Tensor, weight_DK: Tensor) -> Tensor:
+        """The plain way, and the oracle: all of the product, then one collective."""
+        partial_TD = F.linear(joined_TK, weight_DK)
+        self._line.enter_collective()
+        return group.sum_(partial_TD)
+
+    def _by_slots(
+        self,
+        exchange: slots.SlotExchange,
+        joined_TK: Tensor,
+        weight_DK: Tensor,
+        total_TD: Tensor,
+    ) -> Tensor:
+        """Fill `total_TD` a tile of columns at a time; the next is computed while one travels."""
+        bounds = _bounds(weight_DK.shape[0])
+        weights = [weight_DK[low:high].t() for low, high in bounds]
+
+        def write(tile: int, own: Tensor) -> None:
+            torch.mm(joined_TK, weights[tile], out=own)
+            # Once a tile: a rank that hangs between two of them has come less far than its peers.
+            self._line.enter_collective()
+
+        exchange.sum_tiles([total_TD[:, low:high] for low, high in bounds], write)
+        return total_TD
 
     def hold_step(self, elapsed_s: float) -> float:
         """End a step that took `elapsed_s` so far; returns the seconds of it spent in here."""
@@ -77,18 +111,18 @@ class AllReduce(ABC):
 
 
 class ProcessGroupReduce(AllReduce):
-    """The fallback: one collective of the process group for each call."""
+    """The fallback: the whole product, then one collective of the process group."""
 
-    def _summed(self, partial_TD: Tensor, *, is_first_forward: bool) -> Tensor:
+    def _product(self, joined_TK: Tensor, weight_DK: Tensor, *, is_first_forward: bool) -> Tensor:
         del is_first_forward  # every shape goes the same way
-        return group.sum_(partial_TD)
+        return self._by_process_group(joined_TK, weight_DK)
 
     def release(self) -> None:
         """Nothing was allocated."""
 
 
 class FusedSteadyReduce(AllReduce):
-    """Slots for the steady shape only; a first forward of any length takes the process group."""
+    """Tiles through slots for the steady shape; a first forward takes the process group."""
 
     def __init__(self, place: ReducePlace) -> None:
         """Map the slots. Raises: OSError without memory."""
@@ -98,10 +132,11 @@ class FusedSteadyReduce(AllReduce):
             place.slots, num_floats=model.tokens_per_frame * model.width
         )
 
-    def _summed(self, partial_TD: Tensor, *, is_first_forward: bool) -> Tensor:
+    def _product(self, joined_TK: Tensor, weight_DK: Tensor, *, is_first_forward: bool) -> Tensor:
         if is_first_forward:
-            return group.sum_(partial_TD)
-        return self._exchange.sum_(partial_TD)
+            return self._by_process_group(joined_TK, weight_DK)
+        total_TD = joined_TK.new_empty(joined_TK.shape[0], weight_DK.shape[0])
+        return self._by_slots(self._exchange, joined_TK, weight_DK, total_TD)
 
     @property
     def num_bytes(self) -> int:
@@ -140,20 +175,21 @@ class FusedAllReduce(AllReduce):
         self._granule_bytes = place.config.fused_all_granule_bytes
         self._buffers: dict[int, Tensor] = {}
 
-    def _summed(self, partial_TD: Tensor, *, is_first_forward: bool) -> Tensor:
+    def _product(self, joined_TK: Tensor, weight_DK: Tensor, *, is_first_forward: bool) -> Tensor:
+        num_tokens, width = joined_TK.shape[0], weight_DK.shape[0]
         if not is_first_forward:
-            return self._exchange.sum_(partial_TD)
-        staged = self._buffer(partial_TD)[: partial_TD.numel()]
-        staged.copy_(partial_TD.view(-1))
-        partial_TD.view(-1).copy_(self._exchange.sum_(staged))
-        return partial_TD
+            total_TD = joined_TK.new_empty(num_tokens, width)
+            return self._by_slots(self._exchange, joined_TK, weight_DK, total_TD)
+        kept = self._buffer(num_tokens, num_tokens * width)[: num_tokens * width]
+        # A copy, for the next block sums into the same buffer.
+        return self._by_slots(
+            self._exchange, joined_TK, weight_DK, kept.view(num_tokens, width)
+        ).clone()
 
-    def _buffer(self, partial_TD: Tensor) -> Tensor:
-        num_tokens = partial_TD.shape[0]
+    def _buffer(self, num_tokens: int, least_floats: int) -> Tensor:
         if num_tokens not in self._buffers:
-            needed_bytes = partial_TD.numel() * partial_TD.element_size()
-            num_granules = -(-needed_bytes // self._granule_bytes)
-            num_floats = num_granules * self._granule_bytes // partial_TD.element_size()
+            num_granules = -(-least_floats * _FLOAT_BYTES // self._granule_bytes)
+            num_floats = num_granules * self._granule_bytes // _FLOAT_BYTES
             # `empty` and `zeros` are lazy: only touched pages are resident, as on a GPU.
             self._buffers[num_tokens] = torch.full((num_floats,), 1.0)
         return self._buffers[num_tokens]
@@ -196,21 +232,41 @@ class SelfTestError(Exception):
 
 
 def self_test(reduce: AllReduce, place: ReducePlace) -> None:
-    """Sum a known pattern of the steady shape; every rank has to take part.
+    """A known product of the steady shape; every rank has to take part.
 
-    The pattern is of small integers, so that the expected sum is exact in any order.
+    The patterns are of small integers, so that the expected sum is exact in any order.
 
     Raises: SelfTestError.
     """
-    model = place.config.model
     rank, num_ranks = place.slots.rank, place.slots.num_ranks
-    pattern = torch.arange(model.tokens_per_frame * model.width, dtype=torch.float32) % 251
-    expected_TD = (pattern * (num_ranks * (num_ranks + 1) // 2)).view(-1, model.width)
-    partial_TD = (pattern * (rank + 1)).view(-1, model.width)
+    patterns = [_patterns(place.config, of_rank) for of_rank in range(num_ranks)]
+    expected_TD = torch.stack([F.linear(joined, weight) for joined, weight in patterns]).sum(0)
+    joined_TK, weight_DK = patterns[rank]
     # Twice, so that both slots of a pair are proven.
     for _ in range(2):
-        total_TD = reduce(partial_TD.clone(), is_first_forward=False)
+        total_TD = reduce.product(joined_TK, weight_DK, is_first_forward=False)
         if not torch.equal(total_TD, expected_TD):
             message = f"rank {rank}: {type(reduce).__name__} gave a wrong sum"
             raise SelfTestError(message)
     reduce.hold_step(float("inf"))
+
+
+def _patterns(config: WorkerConfig, rank: int) -> tuple[Tensor, Tensor]:
+    """joined_TK and weight_DK of `rank`: no two ranks or columns alike, no sum above 2^24."""
+    model = config.model
+    num_inputs = (model.width + model.mlp_width) // config.num_ranks
+    joined_TK = _small_integers(model.tokens_per_frame, num_inputs, seed=rank, largest=3)
+    return joined_TK, _small_integers(model.width, num_inputs, seed=rank + 100, largest=2)
+
+
+def _small_integers(num_rows: int, num_columns: int, *, seed: int, largest: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (num_rows, num_columns)
+    return torch.randint(-largest, largest + 1, shape, generator=generator).float()
+
+
+def _bounds(width: int) -> tuple[tuple[int, int], ...]:
+    """First column of each tile and the one after its last: as even as can be, none empty."""
+    num_tiles = min(_NUM_TILES, width)
+    edges = [width * tile // num_tiles for tile in range(num_tiles + 1)]
+    return tuple(itertools.pairwise(edges))
