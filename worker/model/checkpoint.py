@@ -17,7 +17,7 @@ from worker import shapes
 from worker.config import ModelConfig
 from worker.model import layout, manifest
 from worker.model.layout import Entry, Split
-from worker.model.manifest import CheckpointError, Identity, Manifest
+from worker.model.manifest import CheckpointError, Identity, Manifest, ModelFacts, Progress
 from worker.model.weights import BlockWeights, Weights
 
 # The words of the file format for the dtypes of a manifest.
@@ -38,7 +38,22 @@ class Checkpoint:
     identities: dict[str, Identity]
 
 
-def opened(folder: Path, model: ModelConfig, *, digest: str | None = None) -> Checkpoint:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A folder that was proven to hold the weights of some model, the one of its manifest."""
+
+    manifest: Manifest
+    digest: str  # of the manifest
+    identities: dict[str, Identity]
+
+
+def opened(
+    folder: Path,
+    model: ModelConfig,
+    *,
+    digest: str | None = None,
+    on_progress: Progress | None = None,
+) -> Checkpoint:
     """The checkpoint in `folder`, if every byte and every tensor of it is as it must be.
 
     Reads all files once. With `digest` it must also be the very checkpoint of that name; without,
@@ -46,23 +61,51 @@ def opened(folder: Path, model: ModelConfig, *, digest: str | None = None) -> Ch
 
     Raises: CheckpointError naming what is wrong, its value and what is allowed.
     """
-    found, found_digest = manifest.read(folder)
-    if digest is not None and found_digest != digest:
-        raise CheckpointError("digest", found_digest, digest)
-    _check_model(found, model)
-    identities = manifest.verified(folder, found)
-    for name, entries in layout.files(model).items():
-        with _mapped(folder / name) as file:
-            _check_tensors(name, file, entries, dtype=found.dtype)
+    facts = ModelFacts.of(model)
+    found = verified(folder, digest=digest, facts=facts, on_progress=on_progress)
     return Checkpoint(
-        folder=folder, model=model, manifest=found, digest=found_digest, identities=identities
+        folder=folder,
+        model=model,
+        manifest=found.manifest,
+        digest=found.digest,
+        identities=found.identities,
     )
 
 
+def verified(
+    folder: Path,
+    *,
+    digest: str | None = None,
+    facts: ModelFacts | None = None,
+    on_progress: Progress | None = None,
+) -> Verified:
+    """What `opened` proves, of the model of `facts` or else of the one that the manifest names."""
+    found, found_digest = manifest.read(folder)
+    if digest is not None and found_digest != digest:
+        raise CheckpointError("digest", found_digest, digest)
+    if facts is None and found.model.num_blocks > len(found.files):
+        # Or else the names of that many files would be made up: the number may be anyone's.
+        allowed = f"{len(found.files)} or less: there are that many files"
+        raise CheckpointError("manifest.model.num_blocks", found.model.num_blocks, allowed)
+    _check_model(found, facts or found.model)
+    identities = manifest.verified(folder, found, on_progress=on_progress)
+    for name, entries in layout.files(found.model).items():
+        with _mapped(folder / name) as file:
+            _check_tensors(name, file, entries, dtype=found.dtype)
+    return Verified(manifest=found, digest=found_digest, identities=identities)
+
+
 def load(
-    checkpoint: Checkpoint, *, rank: int, num_ranks: int, dtype: torch.dtype | None = None
+    checkpoint: Checkpoint,
+    *,
+    rank: int,
+    num_ranks: int,
+    dtype: torch.dtype | None = None,
+    on_block: Callable[[int], None] = lambda _: None,
 ) -> Weights:
     """The weights of `rank` out of `num_ranks`; in `dtype`, or as they are stored.
+
+    Calls `on_block` with the number of each block that it begins.
 
     Raises: CheckpointError for a number of ranks that does not divide the model, a rank that is not
         one of them, and a file that is no longer the one that was proven.
@@ -75,13 +118,16 @@ def load(
         raise CheckpointError("rank", rank, f"0 to {num_ranks - 1}")
     kept = getattr(torch, checkpoint.manifest.dtype) if dtype is None else dtype
     part = _Part(rank=rank, num_ranks=num_ranks, dtype=kept)
-    blocks = tuple(_block(checkpoint, block, part) for block in range(model.num_blocks))
+    blocks = []
+    for block in range(model.num_blocks):
+        on_block(block)
+        blocks.append(_block(checkpoint, block, part))
     with _proven(checkpoint, layout.SHARED_FILE) as file:
         latent_in, latent_out, extra, time, modulation = (
             part.copied(file, [entry], dim=0) for entry in layout.shared_entries(model)
         )
     return Weights(
-        blocks=blocks,
+        blocks=tuple(blocks),
         latent_in_DC=latent_in,
         latent_out_CD=latent_out,
         extra_ED=extra,
@@ -166,12 +212,12 @@ def _block(checkpoint: Checkpoint, block: int, part: _Part) -> BlockWeights:
         )
 
 
-def _check_model(found: Manifest, model: ModelConfig) -> None:
-    for key, expected in manifest.ModelFacts.of(model).model_dump().items():
+def _check_model(found: Manifest, facts: ModelFacts) -> None:
+    for key, expected in facts.model_dump().items():
         value = getattr(found.model, key)
         if value != expected:
             raise CheckpointError(f"manifest.model.{key}", value, str(expected))
-    _check_names("manifest.files", tuple(found.files), tuple(layout.files(model)))
+    _check_names("manifest.files", tuple(found.files), tuple(layout.files(facts)))
 
 
 def _check_tensors(name: str, file: _File, entries: tuple[Entry, ...], *, dtype: str) -> None:

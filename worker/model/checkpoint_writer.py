@@ -1,9 +1,10 @@
 """Whole weights as a checkpoint, one block at a time."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from safetensors import TensorSpec, serialize_file
+from safetensors import SafetensorError, TensorSpec, serialize_file
 from torch import Tensor
 
 from worker.config import ModelConfig
@@ -14,36 +15,48 @@ from worker.model.weights import BlockWeights, Weights
 DTYPES = ("float32", "bfloat16")
 
 
-def write(folder: Path, model: ModelConfig, weights: Weights, *, dtype: str) -> str:
+def write(
+    folder: Path,
+    model: ModelConfig,
+    weights: Weights,
+    *,
+    dtype: str,
+    on_file: Callable[[str], None] = lambda _: None,
+) -> str:
     """Write the weights of the one rank of an unsplit model into the empty folder `folder`.
 
-    The manifest comes last: a folder without it is no checkpoint.
+    The manifest comes last: a folder without it is no checkpoint. Calls `on_file` with the name of
+    each file that it begins.
 
     Returns: the digest that names the checkpoint.
-    Raises: CheckpointError for another dtype or a folder that is not empty.
+    Raises: CheckpointError for another dtype, a folder that is not empty, and a file that cannot be
+        written.
     """
     if dtype not in DTYPES:
         raise CheckpointError("dtype", dtype, ", ".join(DTYPES))
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise CheckpointError("folder", str(folder), "an empty folder")
-    files = {
-        layout.block_file(block): _written(
-            folder / layout.block_file(block), _block_tensors(model, held), dtype=dtype
-        )
-        for block, held in enumerate(weights.blocks)
-    }
-    shared = _written(folder / layout.SHARED_FILE, _shared_tensors(weights), dtype=dtype)
+    _make_empty(folder)
+    files: dict[str, FileFacts] = {}
+    for block, held in enumerate(weights.blocks):
+        name = layout.block_file(block)
+        on_file(name)
+        files[name] = _written(folder / name, _block_tensors(model, held), dtype=dtype)
+    on_file(layout.SHARED_FILE)
+    path = folder / layout.SHARED_FILE
+    files[path.name] = _written(path, _shared_tensors(weights), dtype=dtype)
+    facts = ModelFacts.of(model)
     return manifest.write(
-        folder,
-        Manifest.model_validate(
-            {
-                "dtype": dtype,
-                "model": ModelFacts.of(model),
-                "files": {**files, layout.SHARED_FILE: shared},
-            }
-        ),
+        folder, Manifest.model_validate({"dtype": dtype, "model": facts, "files": files})
     )
+
+
+def _make_empty(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(folder.iterdir())
+    except OSError as error:
+        raise CheckpointError("folder", str(folder), f"an empty folder ({error})") from error
+    if not is_empty:
+        raise CheckpointError("folder", str(folder), "an empty folder")
 
 
 def _written(path: Path, tensors: dict[str, Tensor], *, dtype: str) -> FileFacts:
@@ -60,7 +73,10 @@ def _written(path: Path, tensors: dict[str, Tensor], *, dtype: str) -> FileFacts
         )
         for name, tensor in stored.items()
     }
-    serialize_file(specs, path)
+    try:
+        serialize_file(specs, path)
+    except SafetensorError as error:
+        raise CheckpointError(path.name, str(error), "a file that can be written") from error
     return FileFacts(num_bytes=path.stat().st_size, sha256=manifest.file_sha256(path))
 
 

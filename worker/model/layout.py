@@ -6,10 +6,24 @@ what is mapped while a rank loads is never more than one block.
 
 from dataclasses import dataclass
 from enum import IntEnum
-
-from worker.config import ModelConfig
+from typing import Protocol
 
 SHARED_FILE = "shared.safetensors"
+
+
+class Sizes(Protocol):
+    """The numbers of a model that its weights depend on."""
+
+    @property
+    def num_blocks(self) -> int: ...  # noqa: D102 - as in `worker.config.ModelConfig`, all of them
+    @property
+    def width(self) -> int: ...  # noqa: D102
+    @property
+    def mlp_width(self) -> int: ...  # noqa: D102
+    @property
+    def latent_channels(self) -> int: ...  # noqa: D102
+    @property
+    def num_extra_tokens(self) -> int: ...  # noqa: D102
 
 
 class Split(IntEnum):
@@ -34,7 +48,7 @@ def block_file(block: int) -> str:
     return f"block-{block:05}.safetensors"
 
 
-def block_entries(model: ModelConfig) -> tuple[Entry, ...]:
+def block_entries(model: Sizes) -> tuple[Entry, ...]:
     """The tensors of one block; the same names in each file.
 
     The first five stand in the order of the fused input product, the next two in that of the
@@ -53,7 +67,7 @@ def block_entries(model: ModelConfig) -> tuple[Entry, ...]:
     )
 
 
-def shared_entries(model: ModelConfig) -> tuple[Entry, ...]:
+def shared_entries(model: Sizes) -> tuple[Entry, ...]:
     """The tensors outside the blocks, named as in `weights.Weights`."""
     wide = model.width
     return (
@@ -65,7 +79,7 @@ def shared_entries(model: ModelConfig) -> tuple[Entry, ...]:
     )
 
 
-def files(model: ModelConfig) -> dict[str, tuple[Entry, ...]]:
+def files(model: Sizes) -> dict[str, tuple[Entry, ...]]:
     """Every file of a checkpoint of `model` with its tensors."""
     blocks = {block_file(block): block_entries(model) for block in range(model.num_blocks)}
     return {**blocks, SHARED_FILE: shared_entries(model)}

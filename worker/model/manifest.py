@@ -5,7 +5,7 @@ by the digest of its manifest.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,9 @@ from worker.config import ModelConfig
 FILE_NAME = "manifest.json"
 # A file of `full` takes 130 bytes here, of 61; more is not a manifest.
 _MOST_BYTES = 1024 * 1024
+_BUFFER_BYTES = 1024 * 1024
 _Count = Annotated[int, Field(ge=0, strict=True)]
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
 class CheckpointError(ValueError):
@@ -68,8 +70,13 @@ class Manifest(BaseModel):
     model: ModelFacts
     files: dict[str, FileFacts]
 
+    @property
+    def num_bytes(self) -> int:
+        """Of all files."""
+        return sum(facts.num_bytes for facts in self.files.values())
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """What tells one state of a file from another without reading it."""
 
@@ -77,6 +84,7 @@ class Identity:
     inode: int
     num_bytes: int
     modified_ns: int
+    changed_ns: int  # of content, mode or links; unlike the time above, no program can set it
 
 
 def write(folder: Path, manifest: Manifest) -> str:
@@ -101,8 +109,12 @@ def read(folder: Path) -> tuple[Manifest, str]:
     return manifest, hashlib.sha256(content).hexdigest()
 
 
-def verified(folder: Path, manifest: Manifest) -> dict[str, Identity]:
+def verified(
+    folder: Path, manifest: Manifest, *, on_progress: Progress | None = None
+) -> dict[str, Identity]:
     """Read every file once and compare it with the manifest; lengths first, they cost nothing.
+
+    Calls `on_progress` for every MiB.
 
     Returns: by name, what each file must still be when it is loaded.
     Raises: CheckpointError for the first file that is absent, cut short or another.
@@ -112,25 +124,44 @@ def verified(folder: Path, manifest: Manifest) -> dict[str, Identity]:
         num_bytes = identities[name].num_bytes
         if num_bytes != facts.num_bytes:
             raise CheckpointError(f"{name}: length", num_bytes, f"{facts.num_bytes} bytes")
+    total, done = manifest.num_bytes, 0
+
+    def on_read(num_bytes: int) -> None:
+        nonlocal done
+        done += num_bytes
+        if on_progress is not None:
+            on_progress(done, total)
+
     for name, facts in manifest.files.items():
         with _refusing(name):
-            sha256 = file_sha256(folder / name)
+            sha256 = file_sha256(folder / name, on_read=on_read)
         if sha256 != facts.sha256:
             raise CheckpointError(f"{name}: sha256", sha256, facts.sha256)
     return identities
 
 
-def file_sha256(path: Path) -> str:
+def file_sha256(path: Path, *, on_read: Callable[[int], None] = lambda _: None) -> str:
     """The SHA-256 of a file of any length, read through a small buffer."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while num_bytes := file.readinto(buffer):
+            digest.update(buffer[:num_bytes])
+            on_read(num_bytes)
+    return digest.hexdigest()
 
 
 def identity(path: Path) -> Identity:
     """What the file at `path` is now. Raises: CheckpointError when there is none."""
     with _refusing(path.name):
         found = path.stat()
-    return Identity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return Identity(
+        device=found.st_dev,
+        inode=found.st_ino,
+        num_bytes=found.st_size,
+        modified_ns=found.st_mtime_ns,
+        changed_ns=found.st_ctime_ns,
+    )
 
 
 def _content(path: Path) -> bytes:
