@@ -3,6 +3,7 @@
 Frozen values without torch: the supervisor holds them and tells them to the fork server.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -125,17 +126,33 @@ FRAMES_PER_CHUNK = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSource:
+    """Where the weights come from, and the digest of the manifest that must be found there."""
+
+    folder: str
+    digest: str | None = None  # none: any checkpoint that agrees with its own manifest
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError for the first value that is not allowed."""
+        # The ranks are forked by a process that may stand in another folder.
+        _check("checkpoint.folder", self.folder, self.folder.startswith("/"), "an absolute path")
+        is_digest = self.digest is None or re.fullmatch("[0-9a-f]{64}", self.digest) is not None
+        _check("checkpoint.digest", self.digest, is_digest, "none, or 64 digits from 0 to f")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
     """One group: its model, its number of ranks, and the limits it is held to."""
 
     model: ModelConfig
     num_ranks: int = 2
+    checkpoint: CheckpointSource | None = None  # none: weights drawn from the seed of the model
     # What a rank may allocate above its level after warm-up; none: as much as the machine gives.
     memory_headroom_bytes: int | None = None
     group_timeout_s: float = 2.0
     step_period_s: float = 4 / 24
     watchdog_floor_s: float = 1.0
-    start_timeout_s: float = 60.0
+    start_timeout_s: float = 60.0  # without a sign of progress; reading a checkpoint gives them
     max_chunks_ahead: int = 3
     # `fused_all` keeps this much for each length: 8 MiB a rank was seen to grow by 2.2 MB/s in a
     # demo with 5-second sessions, against a healthy drift of at most 0.2 MB/s.
@@ -201,7 +218,15 @@ def from_fields(fields: Mapping[str, Any]) -> WorkerConfig:
     faults = tuple(
         Injection(**{**fault, "kind": InjectedFault(fault["kind"])}) for fault in fields["faults"]
     )
-    return WorkerConfig(**{**fields, "model": ModelConfig(**model), "faults": faults})
+    source = fields["checkpoint"]
+    return WorkerConfig(
+        **{
+            **fields,
+            "model": ModelConfig(**model),
+            "checkpoint": CheckpointSource(**source) if source else None,
+            "faults": faults,
+        }
+    )
 
 
 def _check(key: str, value: object, is_allowed: bool, allowed: str) -> None:  # noqa: FBT001 - a condition reads best in place

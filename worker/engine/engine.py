@@ -5,6 +5,7 @@ flags, the running session); the processes hold everything else.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -28,16 +29,22 @@ from worker.engine.api import (
     StepParts,
 )
 from worker.engine.group import Group
-from worker.engine.launcher import ForkServerClient, LaunchError
+from worker.engine.launcher import CheckpointRefusedError, ForkServerClient, LaunchError
 from worker.engine.reports import FaultReport
 from worker.parallel.channel import Message
 from worker.prompts import Prompt
 
 _LEADER = 0
 
+logger = logging.getLogger(__name__)
+
 
 class EngineStartError(Exception):
     """The group did not come up; the message names the rank and what failed."""
+
+
+class WeightsRefusedError(EngineStartError):
+    """The checkpoint is not what it must be: no other start of this worker goes better."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,6 +70,7 @@ class LocalEngine:
         self._launch = -1
         self._ready: dict[int, RankEffective | None] = {}
         self._started: asyncio.Future[None] | None = None
+        self._start_limit: asyncio.Timeout | None = None
         self._effective: Effective | None = None
         self._newest_generation = -1
         self._arriving: dict[int, dict[int, RankEffective]] = {}
@@ -179,14 +187,20 @@ class LocalEngine:
             on_failed=self._failed,
         )
         try:
-            async with asyncio.timeout(self._config.start_timeout_s):
+            if self._config.checkpoint:  # under no limit of the start: this may take minutes
+                await self._server.prove(self._config)
+            async with asyncio.timeout(self._config.start_timeout_s) as self._start_limit:
                 self._group = group
                 await group.fork(self._server, wanted, generation=generation)
                 await self._started
+        except CheckpointRefusedError as error:
+            raise WeightsRefusedError(str(error)) from error
         except TimeoutError as error:
             raise EngineStartError(f"not ready in time: {self._missing()}") from error
         except LaunchError as error:
             raise EngineStartError(str(error)) from error
+        finally:
+            self._start_limit = None
         group.watch()
 
     def _settled(self, wanted: Flags, *, generation: int) -> Effective:
@@ -235,6 +249,8 @@ class LocalEngine:
                 self._ready[index] = _rank_effective(message.fields) if message.fields else None
                 if len(self._ready) == self._config.num_ranks + 1 and self._started:
                     self._started.set_result(None)
+            case reports.LOADING:
+                self._loading(index, message)
             case reports.CHUNK:
                 self._deliver(message)
             case reports.EFFECTIVE:
@@ -248,6 +264,19 @@ class LocalEngine:
                 self._memory.answered(index, message.fields)
             case _:
                 raise AssertionError(f"unknown message {message.kind!r}")
+
+    def _loading(self, rank: int, message: Message) -> None:
+        """A sign of progress: the start has its whole time again."""
+        loaded = message.fields
+        logger.info(
+            "checkpoint_being_loaded rank=%d block=%d of=%d",
+            rank,
+            loaded["block"],
+            loaded["num_blocks"],
+        )
+        if self._start_limit:
+            loop = asyncio.get_running_loop()
+            self._start_limit.reschedule(loop.time() + self._config.start_timeout_s)
 
     def _deliver(self, message: Message) -> None:
         fields = message.fields
@@ -293,11 +322,17 @@ class LocalEngine:
 
     def _failed(self, index: int, report: FaultReport) -> None:
         if self._started and not self._started.done():
-            name = wiring.name(index, num_ranks=self._config.num_ranks)
-            self._started.set_exception(EngineStartError(f"{name}: {report.detail}"))
+            self._started.set_exception(self._start_error(index, report))
             return
         if self._failing is None:
             self._failing = asyncio.get_running_loop().create_task(self._fail(index, report))
+
+    def _start_error(self, index: int, report: FaultReport) -> EngineStartError:
+        name = wiring.name(index, num_ranks=self._config.num_ranks)
+        if report.kind == reports.WEIGHTS_REFUSED and self._config.checkpoint:
+            folder = self._config.checkpoint.folder
+            return WeightsRefusedError(f"{name}: checkpoint {folder}: {report.detail}")
+        return EngineStartError(f"{name}: {report.detail}")
 
     async def _fail(self, index: int, report: FaultReport) -> None:
         """Kill the group, tell the fault, then end the session's stream: in this order."""

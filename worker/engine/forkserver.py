@@ -1,7 +1,8 @@
 """The process that imports torch once and forks every group: `python -m` this, with a socket.
 
-It runs no torch operation itself, so that a fork inherits no thread and no lock. Its answers come
-in the order of the requests; when the supervisor has gone it ends its groups and itself.
+It runs no torch operation itself, so that a fork inherits no thread and no lock: of a checkpoint it
+reads bytes and headers, and its forks the tensors. Its answers come in the order of the requests;
+when the supervisor has gone it ends its groups and itself.
 """
 
 import gc
@@ -13,7 +14,11 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from worker import config as worker_config
+from worker.config import WorkerConfig
 from worker.engine import lifeline, role, wiring
+from worker.engine.proofs import Proofs
+from worker.model.checkpoint import Checkpoint
+from worker.model.manifest import CheckpointError
 from worker.parallel import slots
 from worker.parallel.channel import Assembly, Message, packets
 
@@ -34,40 +39,84 @@ def main() -> None:
         server.end_all()
 
 
+class _SupervisorGoneError(Exception):
+    """Nobody listens any more. No `OSError`: a file that is being read would be blamed for it."""
+
+
 class ForkServer:
-    """Forks groups and reaps them."""
+    """Proves checkpoints, forks groups and reaps them."""
 
     def __init__(self, control: socket.socket) -> None:
         """Take over the socket to the supervisor."""
         self._control = control
         self._assembly = Assembly()
         self._groups: dict[int, dict[str, int]] = {}
+        self._proofs = Proofs()
 
     def serve(self) -> None:
         """Answer requests until the supervisor has gone."""
-        self._reply(0, {})
-        while True:
-            try:
+        try:
+            self._reply(0, {})
+            while True:
                 packet, fds, _, _ = socket.recv_fds(self._control, 64 * 1024, _MAX_FDS)
-            except ConnectionResetError:  # the supervisor went without reading an answer
-                return
-            if not packet:
-                return
-            request = self._assembly.add(packet)
-            assert request is not None, "a request is one packet"
-            if request.kind == "launch":
-                self._launch(request.fields, fds)
-            else:
-                statuses = self._end(request.fields["key"])
-                self._reply(request.fields["number"], {"statuses": statuses})
+                if not packet:
+                    return
+                request = self._assembly.add(packet)
+                assert request is not None, "a request is one packet"
+                self._answer(request, fds)
+        except ConnectionResetError:  # the supervisor went without reading an answer
+            return
+        except _SupervisorGoneError:
+            return
+
+    def _answer(self, request: Message, fds: list[int]) -> None:
+        number = request.fields["number"]
+        match request.kind:
+            case "prove":
+                self._reply(number, self._proven(request.fields, number))
+            case "launch":
+                self._reply(number, self._launched(request.fields, fds))
+            case "end":
+                self._reply(number, {"statuses": self._end(request.fields["key"])})
+            case _:
+                raise AssertionError(f"unknown request {request.kind!r}")
 
     def end_all(self) -> None:
         """Kill and reap every group."""
         for key in tuple(self._groups):
             self._end(key)
 
-    def _launch(self, fields: Mapping[str, Any], fds: list[int]) -> None:
+    def _proven(self, fields: Mapping[str, Any], number: int) -> dict[str, Any]:
+        """The digest of the checkpoint, or why it is refused."""
+
+        def on_progress(done: int, total: int) -> None:
+            self._reply(number, {"progress": [done, total]})
+
         config = worker_config.from_fields(fields["config"])
+        try:
+            found = self._proofs.prove(config, on_progress=on_progress)
+        except CheckpointError as error:
+            return {"refusal": [error.key, repr(error.value), error.allowed]}
+        return {"digest": found.digest}
+
+    def _launched(self, fields: Mapping[str, Any], fds: list[int]) -> dict[str, Any]:
+        config = worker_config.from_fields(fields["config"])
+        proven: Checkpoint | None = None
+        if config.checkpoint:
+            proven = self._proofs.of(config)
+            if proven is None:  # this server is younger than the proof that was given
+                for end in fds:
+                    os.close(end)
+                return {"error": "the checkpoint is not proven"}
+        return {"pids": self._forked(config, fields, fds, proven)}
+
+    def _forked(
+        self,
+        config: WorkerConfig,
+        fields: Mapping[str, Any],
+        fds: list[int],
+        proven: Checkpoint | None,
+    ) -> dict[str, int]:
         board, *supervisor = fds
         num_floats = config.model.width * max(
             config.model.tokens_per_frame, config.model.first_forward_bounds[1]
@@ -83,11 +132,12 @@ class ForkServer:
             launch=fields["launch"],
             flags=fields["flags"],
             generation=fields["generation"],
+            checkpoint=proven,
         )
         pids = {ends.name: self._fork(ends, group, start) for ends in group}
         wiring.close_all(group)
         self._groups[fields["key"]] = pids
-        self._reply(fields["number"], {"pids": pids})
+        return pids
 
     def _fork(self, own: wiring.Ends, group: tuple[wiring.Ends, ...], start: role.Start) -> int:
         parent = os.getpid()
@@ -121,12 +171,15 @@ class ForkServer:
         }
 
     def _reply(self, number: int, fields: Mapping[str, Any]) -> None:
-        """Answer the request of that number; 0 is the word that torch is imported."""
+        """Answer the request of that number; 0 is the word that torch is imported.
+
+        Raises: _SupervisorGoneError.
+        """
         for packet in packets(Message(kind="answer", fields={"number": number, **fields})):
             try:
                 self._control.send(packet)
-            except BrokenPipeError:  # noticed by the next read
-                return
+            except (BrokenPipeError, ConnectionResetError) as error:
+                raise _SupervisorGoneError from error
 
 
 if __name__ == "__main__":

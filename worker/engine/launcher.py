@@ -1,11 +1,12 @@
 """The supervisor's side of the fork server: starts it, asks it for groups, ends it. No torch."""
 
 import asyncio
+import logging
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from worker import config as worker_config
@@ -15,6 +16,7 @@ from worker.parallel.channel import Assembly, Message
 
 _PACKET_BYTES = 64 * 1024
 _END_TIMEOUT_S = 5.0
+_PERCENT_A_LINE = 5
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "GLOO_SOCKET_IFNAME": "lo",
@@ -24,9 +26,24 @@ _ENVIRONMENT = {
     "PYTHONWARNINGS": "ignore::UserWarning",  # torch without numpy warns at import; we need none
 }
 
+OnProgress = Callable[[int, int], None]  # bytes done, bytes in all
+
+logger = logging.getLogger(__name__)
+
 
 class LaunchError(Exception):
     """The fork server has gone or did not answer in time."""
+
+
+class CheckpointRefusedError(LaunchError):
+    """The checkpoint is not what it must be; asking again does not change that."""
+
+    def __init__(self, folder: str, key: str, value: str, allowed: str) -> None:
+        """`value` as it is to be read, in quotes if it is a text."""
+        super().__init__(f"checkpoint {folder}: {key} is {value}; allowed: {allowed}")
+        self.key = key
+        self.value = value
+        self.allowed = allowed
 
 
 class ForkServerClient:
@@ -50,6 +67,32 @@ class ForkServerClient:
         """A number for a group that no other group of this server has."""
         self._num_keys += 1
         return self._num_keys
+
+    async def prove(self, config: WorkerConfig) -> str:
+        """Have the checkpoint of `config` read, if this server has not; returns its digest.
+
+        Takes as long as it takes, minutes for the largest; only silence is limited. A server that
+        is given up in the middle ends, and its groups with it.
+
+        Raises: CheckpointRefusedError, LaunchError.
+        """
+        assert config.checkpoint, "no checkpoint to prove"
+        folder = config.checkpoint.folder
+        fields = {"config": worker_config.to_fields(config)}
+        on_progress = _logged(folder)
+        async with self._lock:
+            await self._ensure_running()
+            try:
+                answer = await self._asked(
+                    "prove", fields, [], timeout_s=self._start_timeout_s, on_progress=on_progress
+                )
+            except BaseException:
+                await self._stop()
+                raise
+        if "refusal" in answer:
+            raise CheckpointRefusedError(folder, *answer["refusal"])
+        logger.info("checkpoint_proven folder=%s digest=%s", folder, answer["digest"])
+        return str(answer["digest"])
 
     async def launch(
         self,
@@ -76,6 +119,8 @@ class ForkServerClient:
         async with self._lock:
             await self._ensure_running()
             answer = await self._asked("launch", fields, fds, timeout_s=self._start_timeout_s)
+        if "error" in answer:
+            raise LaunchError(answer["error"])
         return dict(answer["pids"])
 
     async def end(self, key: int) -> dict[str, int]:
@@ -117,7 +162,13 @@ class ForkServerClient:
         await self._answer(0, timeout_s=self._start_timeout_s)
 
     async def _asked(
-        self, kind: str, fields: Mapping[str, Any], fds: list[int], *, timeout_s: float
+        self,
+        kind: str,
+        fields: Mapping[str, Any],
+        fds: list[int],
+        *,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
     ) -> Mapping[str, Any]:
         assert self._control is not None, "the fork server does not run"
         self._num_requests += 1
@@ -128,22 +179,32 @@ class ForkServerClient:
         except OSError as error:
             message = f"the fork server has gone: {error}"
             raise LaunchError(message) from error
-        return await self._answer(self._num_requests, timeout_s=timeout_s)
+        return await self._answer(self._num_requests, timeout_s=timeout_s, on_progress=on_progress)
 
-    async def _answer(self, number: int, *, timeout_s: float) -> Mapping[str, Any]:
-        """The answer to request `number`; one that was given up may have left its own unread."""
+    async def _answer(
+        self, number: int, *, timeout_s: float, on_progress: OnProgress | None = None
+    ) -> Mapping[str, Any]:
+        """The answer to request `number`; one that was given up may have left its own unread.
+
+        Every word of progress on the way to it gives the server another `timeout_s`.
+        """
         assert self._control is not None, "the fork server does not run"
         assembly = Assembly()
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as limit:
                 while True:
                     packet = await loop.sock_recv(self._control, _PACKET_BYTES)
                     message = assembly.add(packet) if packet else None
                     if not packet:
                         raise LaunchError("the fork server has gone")
-                    if message is not None and message.fields["number"] == number:
+                    if message is None or message.fields["number"] != number:
+                        continue
+                    if "progress" not in message.fields:
                         return message.fields
+                    limit.reschedule(loop.time() + timeout_s)
+                    if on_progress is not None:
+                        on_progress(*message.fields["progress"])
         except TimeoutError as error:
             text = f"the fork server did not answer within {timeout_s} s"
             raise LaunchError(text) from error
@@ -157,6 +218,25 @@ class ForkServerClient:
         if self._server is not None:
             server, self._server = self._server, None
             await _reaped(server)
+
+
+def _logged(folder: str) -> OnProgress:
+    """Logs how far the reading of `folder` is, at every twentieth."""
+    last_percent = 0
+
+    def on_progress(done: int, total: int) -> None:
+        nonlocal last_percent
+        percent = 100 * done // total
+        if percent >= last_percent + _PERCENT_A_LINE:
+            last_percent = percent
+            logger.info(
+                "checkpoint_being_verified folder=%s mib=%d percent=%d",
+                folder,
+                done // worker_config.MIB,
+                percent,
+            )
+
+    return on_progress
 
 
 async def _reaped(server: "subprocess.Popen[bytes]") -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from worker.engine.api import FaultKind, RankEffective
+from worker.model.manifest import CheckpointError
 from worker.parallel.channel import Message, PeerLostError
 from worker.parallel.plan import PlanError
 
@@ -16,9 +17,12 @@ REFUSED = "refused"
 CHUNK = "chunk"
 MEMORY = "memory"
 FAULT = "fault"
+LOADING = "loading"  # before READY, now and then: how many blocks of a checkpoint are there
 
 # A rank that only lost its peer is never the cause; the supervisor waits for the one that is.
 PEER_LOST = "peer_lost"
+# A file of the checkpoint is not what was proven. Before READY only.
+WEIGHTS_REFUSED = "weights_refused"
 
 
 class NotANumberError(Exception):
@@ -29,7 +33,7 @@ class NotANumberError(Exception):
 class FaultReport:
     """Why a process could not go on, in its own words."""
 
-    kind: str  # a `FaultKind` or PEER_LOST
+    kind: str  # a `FaultKind`, PEER_LOST or WEIGHTS_REFUSED
     detail: str
 
     @property
@@ -45,6 +49,8 @@ def fault(error: BaseException) -> FaultReport:
     match error:
         case PeerLostError():
             kind = PEER_LOST
+        case CheckpointError():
+            kind, detail = WEIGHTS_REFUSED, text
         case PlanError():
             kind = FaultKind.RANK_DISAGREEMENT.value
         case NotANumberError():

@@ -14,9 +14,10 @@ import torch
 
 from worker.config import WorkerConfig
 from worker.decode.stage import DecodeStage
-from worker.engine import follower, leader, limit, reports, runtime
+from worker.engine import follower, leader, limit, rank_weights, reports, runtime
 from worker.engine.flip import Flip
 from worker.engine.wiring import Ends
+from worker.model.checkpoint import Checkpoint
 from worker.parallel.board import Line
 from worker.parallel.channel import Channel, Message, PeerLostError
 
@@ -29,6 +30,7 @@ class Start:
     launch: int
     flags: Mapping[str, str]  # full and allowed: the supervisor has checked
     generation: int
+    checkpoint: Checkpoint | None = None  # proven; none: weights from the seed
 
 
 def run(ends: Ends, start: Start) -> NoReturn:
@@ -52,7 +54,9 @@ def _serve(ends: Ends, start: Start, supervisor: Channel) -> NoReturn:
     line.beat()
     if ends.index == ends.num_ranks:
         _decode(ends, start, supervisor, line)
-    rank = runtime.Runtime(ends, start.config, line)
+    held = rank_weights.held(ends, start.config.model, start.checkpoint, supervisor=supervisor)
+    rank_weights.meet(ends)
+    rank = runtime.Runtime(ends, start.config, line, held)
     rank.warm_up(start.flags)
     effective = rank.effective(start.flags, generation=start.generation, step=0)
     line.beat()

@@ -26,9 +26,9 @@ from worker.engine.noise import Noise
 from worker.engine.session import Chosen, SessionCompute
 from worker.engine.switch import ReduceSwitch
 from worker.engine.wiring import Ends
-from worker.model import weights
 from worker.model.conditioning import Conditioning
 from worker.model.transformer import Transformer
+from worker.model.weights import Weights
 from worker.ops.reduce import ReducePlace
 from worker.parallel import group
 from worker.parallel.board import Line
@@ -50,8 +50,8 @@ class StepOutcome:
 class Runtime:
     """Model, flags and at most one session of this rank."""
 
-    def __init__(self, ends: Ends, config: WorkerConfig, line: Line) -> None:
-        """Join the group and draw the weights. Raises: PeerLostError."""
+    def __init__(self, ends: Ends, config: WorkerConfig, line: Line, held: Weights) -> None:
+        """Join the group, to compute with the weights `held`. Raises: PeerLostError."""
         self.rank, self.line, self.config = ends.index, line, config
         group.join(
             rendezvous=ends.rendezvous,
@@ -67,7 +67,6 @@ class Runtime:
             timeout_s=config.group_timeout_s,
         )
         self._switch = ReduceSwitch(ReducePlace(line=line, slots=slots, config=config))
-        held = weights.draw(config.model, rank=ends.index, num_ranks=config.num_ranks)
         self._transformer = Transformer(config.model, held, num_ranks=config.num_ranks)
         self._conditioning = Conditioning(config.model)
         self._noise = Noise()

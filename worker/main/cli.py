@@ -3,6 +3,8 @@
 run --config FILE
 local status|force-fallback|clear --state-dir DIR [--json]
 flags [--hardware NAME] [--json]
+checkpoint write FOLDER --preset NAME [--seed N] [--json]
+checkpoint verify FOLDER [--digest DIGEST] [--preset NAME] [--json]
 """
 
 import argparse
@@ -17,8 +19,11 @@ from pathlib import Path
 from worker import flags, profiles
 from worker.agent import breakglass
 from worker.agent.folder import StateDirInUseError
+from worker.config import PRESETS
+from worker.engine.engine import WeightsRefusedError
 from worker.main import local, run, settings
 from worker.main.settings import SettingsError
+from worker.model.manifest import CheckpointError
 
 EXIT_OK = 0
 EXIT_REFUSED = 2
@@ -35,6 +40,8 @@ def _main(options: argparse.Namespace) -> int:
         return _run(options.config)
     if options.command == "flags":
         return _flags(options.hardware, as_json=options.json)
+    if options.command == "checkpoint":
+        return _checkpoint(options)
     return _local(options.action, options.state_dir, as_json=options.json)
 
 
@@ -45,7 +52,7 @@ def _run(path: Path) -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         asyncio.run(run.run(settings.load(path)))
-    except (SettingsError, StateDirInUseError) as error:
+    except (SettingsError, StateDirInUseError, WeightsRefusedError) as error:
         _say(str(error), file_number=2)
         return EXIT_REFUSED
     return EXIT_OK
@@ -85,6 +92,32 @@ def _flags(hardware: str, *, as_json: bool) -> int:
     return EXIT_OK
 
 
+def _checkpoint(options: argparse.Namespace) -> int:
+    from worker.main import checkpoints  # imports torch, which takes seconds
+
+    def say(text: str) -> None:
+        _say(text, file_number=2)
+
+    try:
+        if options.action == "write":
+            contents = checkpoints.write(
+                options.folder, preset=options.preset, seed=options.seed, say=say
+            )
+        else:
+            contents = checkpoints.verify(
+                options.folder, digest=options.digest, preset=options.preset, say=say
+            )
+    except CheckpointError as error:
+        say(f"checkpoint {options.folder}: {error}")
+        return EXIT_REFUSED
+    fields = asdict(contents)
+    if options.json:
+        _say(json.dumps(fields, indent=1))
+    else:
+        _say("\n".join(f"{key:<12} {value}" for key, value in fields.items()))
+    return EXIT_OK
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="steadyframe-worker", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -93,11 +126,32 @@ def _parser() -> argparse.ArgumentParser:
     flags_parser = commands.add_parser("flags", help="what each flag is set to on a hardware")
     flags_parser.add_argument("--hardware", default="cpu", help="such as h100x4, b200x3, cpu")
     flags_parser.add_argument("--json", action="store_true")
+    _add_checkpoint(commands.add_parser("checkpoint", help="weights as files"))
     local_parser = commands.add_parser("local", help="works without a network")
     local_parser.add_argument("action", choices=("status", "force-fallback", "clear"))
     local_parser.add_argument("--state-dir", type=Path, required=True)
     local_parser.add_argument("--json", action="store_true")
     return parser
+
+
+def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True)
+    write = actions.add_parser("write", help="the weights of a seed, into an empty folder")
+    write.add_argument("--preset", choices=sorted(PRESETS), required=True)
+    write.add_argument("--seed", type=_seed, help="else the one that workers draw from")
+    verify = actions.add_parser("verify", help="read all of it, and tell its digest")
+    verify.add_argument("--digest", help="that it must have")
+    verify.add_argument("--preset", choices=sorted(PRESETS), help="that it must be made for")
+    for each in (write, verify):
+        each.add_argument("folder", type=Path)
+        each.add_argument("--json", action="store_true")
+
+
+def _seed(text: str) -> int:
+    seed = int(text)
+    if not 0 <= seed < 2**63:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; allowed: 0 to 2**63 - 1")
+    return seed
 
 
 def _say(text: str, *, file_number: int = 1) -> None:

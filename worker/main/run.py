@@ -10,7 +10,7 @@ from typing import Any
 
 from worker.agent import files
 from worker.agent.agent import Agent
-from worker.engine.engine import EngineStartError, LocalEngine
+from worker.engine.engine import EngineStartError, LocalEngine, WeightsRefusedError
 from worker.main.settings import Settings
 from worker.main.supervisor import Supervisor
 from worker.server.viewer_server import ViewerServer
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 async def run(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; then drain.
 
-    Raises: StateDirInUseError, ConfigError.
+    Raises: StateDirInUseError, ConfigError; WeightsRefusedError once everything is taken apart.
     """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -37,6 +37,7 @@ async def run(settings: Settings) -> None:
         length_bounds=config.model.first_forward_bounds,
         window_s=settings.window_s,
         start_errors=(EngineStartError,),
+        final_errors=(WeightsRefusedError,),
     )
     server = ViewerServer(supervisor, rate_fps=settings.rate_fps)
     port = await server.open(host=settings.host, port=settings.port)
@@ -70,6 +71,7 @@ async def _serve(
     tasks = [
         asyncio.create_task(supervisor.watch_engine()),
         asyncio.create_task(supervisor.report_process()),
+        asyncio.create_task(supervisor.until_given_up()),
         asyncio.create_task(stopping.wait()),
     ]
     bring_up = asyncio.create_task(supervisor.bring_up())
@@ -79,6 +81,8 @@ async def _serve(
             [asyncio.create_task(supervisor.has_tried.wait()), bring_up, tasks[-1]],
             return_when=asyncio.FIRST_COMPLETED,
         )
+        if supervisor.final_error:  # then nobody is told of a worker that never was
+            raise supervisor.final_error
         agent.start(on_change=on_change, address=address)
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

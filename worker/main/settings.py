@@ -11,7 +11,9 @@ from controlplane.contract.messages import Name
 from worker import config as engine_config
 from worker import flags, profiles
 from worker.agent.config import AgentConfig
-from worker.config import MIB, Injection, WorkerConfig
+from worker.config import MIB, CheckpointSource, Injection, WorkerConfig
+from worker.model import manifest
+from worker.model.manifest import CheckpointError
 
 Positive = Annotated[float, Field(gt=0, le=1e6)]
 
@@ -29,6 +31,16 @@ class FaultSettings(BaseModel):
     rank: Annotated[int, Field(ge=0)]
     session_step: Annotated[int, Field(ge=0)] = 2
     launch: Annotated[int, Field(ge=0)] = 0
+
+
+class CheckpointSettings(BaseModel):
+    """Where the weights are; as `worker.config.CheckpointSource`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: Path
+    # Of the manifest. None: that of the manifest as it stands when the worker starts.
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
 
 
 class Settings(BaseModel):
@@ -50,7 +62,9 @@ class Settings(BaseModel):
     flush_s: Positive = 5.0  # how long a stop may wait for the last records to be taken
     fallback: dict[Name, Name] = {}  # what it leaves out is at the fallback of the build
     memory_limit_mib: Annotated[int, Field(ge=1)] | None = None  # a rank, above its warm level
-    weights: Annotated[str, Field(max_length=200)] = ""  # name of the weights, for the fingerprint
+    # Name of the weights, for the fingerprint; that of a checkpoint is its digest, told or not.
+    weights: Annotated[str, Field(max_length=200)] = ""
+    checkpoint: CheckpointSettings | None = None  # none: weights drawn from the preset's seed
     faults: list[FaultSettings] = []
 
     def worker_config(self) -> WorkerConfig:
@@ -62,6 +76,9 @@ class Settings(BaseModel):
         changes: dict[str, Any] = {
             "faults": tuple(Injection(**fault.model_dump()) for fault in self.faults)
         }
+        if self.checkpoint is not None:
+            folder = str(self.checkpoint.folder.absolute())
+            changes["checkpoint"] = CheckpointSource(folder=folder, digest=self.checkpoint.digest)
         if self.memory_limit_mib is not None:
             changes["memory_headroom_bytes"] = self.memory_limit_mib * MIB
         return dataclasses.replace(preset, **changes)
@@ -72,7 +89,8 @@ class Settings(BaseModel):
         Raises: ValueError naming the flag of the fallback that this build cannot run.
         """
         has_demo_variants = self.worker_config().has_demo_variants
-        stack = {"weights": self.weights} if self.weights else {}
+        weights = (self.checkpoint and self.checkpoint.digest) or self.weights
+        stack = {"weights": weights} if weights else {}
         return AgentConfig(
             fleet=self.fleet,
             worker=self.worker,
@@ -90,13 +108,16 @@ class Settings(BaseModel):
         )
 
 
+_NESTED: dict[str, type[BaseModel]] = {"checkpoint": CheckpointSettings, "faults": FaultSettings}
+
+
 def load(path: Path) -> Settings:
     """The settings in the file at `path`, all of them checked.
 
     Raises: SettingsError.
     """
     try:
-        settings = Settings.model_validate(json.loads(path.read_text()))
+        settings = _with_digest(Settings.model_validate(json.loads(path.read_text())))
         settings.agent_config()
     except OSError as error:
         message = f"{path} cannot be read: {error.strerror}"
@@ -111,6 +132,31 @@ def load(path: Path) -> Settings:
     return settings
 
 
+def _with_digest(settings: Settings) -> Settings:
+    """The same, with the digest of the checkpoint that stands in the folder now.
+
+    From here on it is the only one that this worker runs: the fingerprint names it.
+
+    Raises: SettingsError.
+    """
+    told = settings.checkpoint
+    if told is None:
+        return settings
+    try:
+        _, digest = manifest.read(told.folder)
+    except CheckpointError as error:
+        message = f"checkpoint.folder is {str(told.folder)!r}: {error}"
+        raise SettingsError(message) from error
+    if told.digest not in {None, digest}:
+        message = f"checkpoint.digest is {told.digest!r}, allowed: that of the folder, {digest!r}"
+        raise SettingsError(message)
+    if settings.weights not in {"", digest}:
+        message = f"weights is {settings.weights!r}, allowed: the checkpoint's digest {digest!r}"
+        raise SettingsError(message)
+    pinned = told.model_copy(update={"digest": digest})
+    return settings.model_copy(update={"checkpoint": pinned})
+
+
 def _sentences(error: ValidationError) -> str:
     return "; ".join(_sentence(dict(each)) for each in error.errors(include_url=False))
 
@@ -120,5 +166,7 @@ def _sentence(problem: dict[str, Any]) -> str:
     if problem["type"] == "missing":
         return f"{key} is missing"
     if problem["type"] == "extra_forbidden":
-        return f"{key} is not a key, allowed: {', '.join(Settings.model_fields)}"
+        model = _NESTED.get(str(problem["loc"][0]), Settings)
+        allowed = (model if len(problem["loc"]) > 1 else Settings).model_fields
+        return f"{key} is not a key, allowed: {', '.join(allowed)}"
     return f"{key} is {problem['input']!r}: {problem['msg']}"

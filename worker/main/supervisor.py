@@ -46,17 +46,21 @@ class Supervisor:
         length_bounds: tuple[int, int],
         window_s: float,
         start_errors: tuple[type[Exception], ...] = (),
+        final_errors: tuple[type[Exception], ...] = (),
         randomness: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`start_errors` are what the engine raises when a group cannot be brought up."""
+        """`start_errors` are what the engine raises when a group cannot be brought up.
+
+        `final_errors` are those of them after which no other attempt goes better.
+        """
         self._engine = engine
         self._agent = agent
         self._flips = Flips(engine)
         self._probing = Probing(engine, agent, self._flips)
         self._length_bounds = length_bounds
         self._window_s = window_s
-        self._start_errors = start_errors
+        self._start_errors, self._final_errors = start_errors, final_errors
         self._clock = clock
         self._backoff = Backoff(
             randomness or random.SystemRandom(),
@@ -72,6 +76,8 @@ class Supervisor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.draining = asyncio.Event()
         self.has_tried = asyncio.Event()  # the engine is up, or its first start has failed
+        self.final_error: Exception | None = None  # why the engine can never be up again
+        self._has_given_up = asyncio.Event()
 
     # The stage of the server.
 
@@ -121,6 +127,9 @@ class Supervisor:
             launch = self._engine.restart if self._has_started else self._engine.start
             try:
                 effective = await launch(wanted.flags, generation=number)
+            except self._final_errors as error:
+                self._give_up(error)
+                return
             except self._start_errors as error:
                 self._on_start_failed(wanted, error)
                 self.has_tried.set()
@@ -136,6 +145,12 @@ class Supervisor:
         """Answer the engine's events, in order, for ever."""
         async for event in self._engine.events():
             await self._on_event(event)
+
+    async def until_given_up(self) -> None:
+        """Wait until the engine cannot be brought up by any attempt, and raise why."""
+        await self._has_given_up.wait()
+        assert self.final_error, "given up without a reason"
+        raise self.final_error
 
     async def report_process(self) -> None:
         """Put a process window in the spool, again and again."""
@@ -219,6 +234,13 @@ class Supervisor:
         # At the fallback there is nothing left to flee from, and once told is enough.
         if wanted.cause is not Cause.BREAKER_OPEN:
             self._agent.trip(Reason.RANK_DIED, flags=wanted.flags, detail=str(error))
+
+    def _give_up(self, error: Exception) -> None:
+        """No trip: the flags are not to blame, and the fallback would not come up either."""
+        logger.error("engine_start_refused reason=%s", error)
+        self.final_error = error
+        self._has_given_up.set()
+        self.has_tried.set()
 
     async def _wait_before_restart(self) -> None:
         """Not at all before the first restart; longer and longer while faults follow each other."""

@@ -1,12 +1,17 @@
 """Checkpoints for tests, and ways to break them."""
 
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
+with warnings.catch_warnings():
+    # Without numpy torch warns once when it is imported; every other warning stays an error.
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)
+    import torch
+
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -51,3 +56,17 @@ def edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def doubled(tensor: Tensor) -> Tensor:
     """The same in another dtype."""
     return tensor.to(torch.float64)
+
+
+def flipped(path: Path) -> None:
+    """One bit in the middle of a file is another."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def exchanged(path: Path) -> None:
+    """The same bytes in another file of that name, as a deployment writes it."""
+    copy = path.with_suffix(".copy")
+    copy.write_bytes(path.read_bytes())
+    copy.replace(path)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.worker.model import folders
 from worker.config import TINY_EDGE_MODEL, ModelConfig
-from worker.model import checkpoint, checkpoint_writer, weights
+from worker.model import checkpoint, checkpoint_writer, layout, weights
 from worker.model.manifest import CheckpointError
 from worker.model.weights import Weights
 
@@ -92,3 +92,18 @@ def test_a_writer_refuses_a_folder_in_use_and_an_unknown_dtype(tmp_path: Path) -
     with pytest.raises(CheckpointError, match="dtype is 'float16'; allowed: float32, bfloat16"):
         checkpoint_writer.write(tmp_path / "new", folders.MODEL, whole, dtype="float16")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """As of a disk that is full; what is there then has no manifest, and is no checkpoint."""
+    whole = weights.draw(folders.MODEL, rank=0, num_ranks=1)
+    model, name = folders.MODEL, layout.block_file(1)
+
+    def on_file(begun: str) -> None:
+        if begun == name:
+            (tmp_path / name).mkdir()
+
+    with pytest.raises(CheckpointError, match=f"{name} is .* allowed: a file that can be written"):
+        checkpoint_writer.write(tmp_path, model, whole, dtype="float32", on_file=on_file)
+    with pytest.raises(CheckpointError, match=r"manifest\.json is 'No such file"):
+        checkpoint.opened(tmp_path, model)

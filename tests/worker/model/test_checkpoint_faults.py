@@ -1,5 +1,6 @@
 """Whatever is wrong with a checkpoint is refused by name before a weight of it is used."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -238,3 +239,46 @@ def test_a_file_exchanged_after_it_was_verified_is_refused(folder: Path, name: s
     copy.replace(path)
     with pytest.raises(CheckpointError, match=f"{name} is .* the file that was verified"):
         checkpoint.load(opened, rank=0, num_ranks=1)
+
+
+@pytest.mark.parametrize("name", [layout.block_file(0), layout.SHARED_FILE])
+def test_a_file_written_in_place_is_another_though_its_time_is_set_back(
+    folder: Path, name: str
+) -> None:
+    """A copy that keeps times does so; the time of the last change of the inode cannot be set."""
+    opened = checkpoint.opened(folder, folders.MODEL)
+    path = folder / name
+    before = path.stat()
+    path.write_bytes(path.read_bytes())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    with pytest.raises(CheckpointError, match=f"{name} is .* the file that was verified"):
+        checkpoint.load(opened, rank=0, num_ranks=1)
+
+
+def test_without_a_model_a_checkpoint_is_held_against_its_own_manifest(folder: Path) -> None:
+    """To look at one from anywhere."""
+    found = checkpoint.verified(folder)
+    assert found.manifest.model == manifest.ModelFacts.of(folders.MODEL)
+    folders.rewritten(folder / BLOCK, lambda tensors: _without(tensors, "gate"))
+    with pytest.raises(CheckpointError, match=f"{BLOCK}: tensors is 'without gate'"):
+        checkpoint.verified(folder)
+
+
+def test_a_manifest_that_claims_more_blocks_than_files_is_refused_at_once(folder: Path) -> None:
+    """The names of that many files would fill the memory before one of them was missed."""
+    folders.edited(folder, lambda fields: fields["model"].update(num_blocks=10**15))
+    with pytest.raises(CheckpointError) as refused:
+        checkpoint.verified(folder)
+    key, allowed = refused.value.key, refused.value.allowed
+    assert (key, allowed) == ("manifest.model.num_blocks", "3 or less: there are that many files")
+
+
+def test_progress_goes_up_to_the_bytes_of_all_files(folder: Path) -> None:
+    """By which a start is seen to get on, and a disk that hangs to hang."""
+    told: list[tuple[int, int]] = []
+    checkpoint.verified(folder, on_progress=lambda done, total: told.append((done, total)))
+    total = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    assert told == sorted(told)
+    assert told[-1] == (total, total)
+    assert len(told) > total // 2**20

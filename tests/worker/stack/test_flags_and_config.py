@@ -110,3 +110,29 @@ def test_a_model_value_that_is_not_allowed_is_named(key: str, value: object) -> 
     with pytest.raises(config.ConfigError) as refused:
         replace(config.TINY_MODEL, **{key: value})  # type: ignore[arg-type]  # wrong on purpose
     assert (refused.value.key, refused.value.value) == (key, value)
+
+
+def test_a_checkpoint_survives_the_trip_to_the_fork_server() -> None:
+    """With a digest and without one."""
+    for digest in (None, "0123456789abcdef" * 4):
+        source = config.CheckpointSource(folder="/weights", digest=digest)
+        held = replace(config.tiny(), checkpoint=source)
+        assert config.from_fields(json.loads(json.dumps(config.to_fields(held)))) == held
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("folder", "weights"),
+        ("folder", ""),
+        ("digest", ""),
+        ("digest", "0" * 63),
+        ("digest", "A" * 64),
+        ("digest", "0" * 64 + "\n"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_is_refused_by_key(key: str, value: str) -> None:
+    """The fork server may stand in another folder; a digest that is none would match nothing."""
+    with pytest.raises(config.ConfigError, match=f"checkpoint.{key} is ") as refused:
+        config.CheckpointSource(**{"folder": "/weights", key: value})
+    assert refused.value.value == value

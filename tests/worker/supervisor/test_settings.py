@@ -1,13 +1,16 @@
 """The configuration file: refusals name the key, the value and what is allowed."""
 
+import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from worker import flags
-from worker.config import InjectedFault
+from worker.config import CheckpointSource, InjectedFault
 from worker.main import settings
 from worker.main.settings import SettingsError
 
@@ -72,3 +75,89 @@ def test_the_agent_knows_the_variants_of_the_preset(tmp_path: Path) -> None:
     agent = settings.load(written(tmp_path)).agent_config()
     assert agent.fallback == flags.fallback()
     assert "fused_small_tiles" in agent.capabilities["fused_allreduce"]
+
+
+FACTS: dict[str, Any] = {
+    "num_blocks": 2, "width": 192, "num_heads": 12, "mlp_width": 768,
+    "latent_channels": 8, "num_extra_tokens": 1,
+}  # fmt: skip
+
+
+def manifest_in(folder: Path, *, dtype: str = "float32") -> str:
+    """A manifest, which is all that the settings look at; returns its digest."""
+    folder.mkdir(exist_ok=True)
+    content = json.dumps({"dtype": dtype, "model": FACTS, "files": {}})
+    (folder / "manifest.json").write_text(content)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("is_pinned", [True, False])
+def test_a_checkpoint_reaches_the_engine_with_its_digest_and_names_the_stack(
+    tmp_path: Path, *, is_pinned: bool
+) -> None:
+    """From the start on there is one digest: the fleet is told no other than the one that runs."""
+    folder = tmp_path / "weights"
+    digest = manifest_in(folder)
+    told = {"folder": str(folder), **({"digest": digest} if is_pinned else {})}
+    found = settings.load(written(tmp_path, checkpoint=told))
+    manifest_in(folder, dtype="bfloat16")
+    assert found.worker_config().checkpoint == CheckpointSource(folder=str(folder), digest=digest)
+    assert found.agent_config().stack == {"weights": digest, "preset": "tiny"}
+
+
+def test_the_folder_of_a_checkpoint_may_be_told_from_where_the_worker_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the ranks are told is the same from everywhere."""
+    manifest_in(tmp_path / "weights")
+    monkeypatch.chdir(tmp_path)
+    source = settings.load(written(tmp_path, checkpoint={"folder": "weights"})).worker_config()
+    assert source.checkpoint
+    assert source.checkpoint.folder == str(tmp_path / "weights")
+
+
+def test_a_checkpoint_that_is_not_what_was_told_is_refused_by_key(tmp_path: Path) -> None:
+    """Before a process is started or a byte of weights is read."""
+    folder = tmp_path / "weights"
+    digest = manifest_in(folder)
+    other = "0" * 64
+    refusals: list[tuple[dict[str, Any], str]] = [
+        ({"checkpoint": {"folder": str(folder), "digest": other}},
+         f"checkpoint.digest is '{other}', allowed: that of the folder, '{digest}'"),
+        ({"checkpoint": {"folder": str(folder), "digest": "latest"}},
+         "checkpoint.digest is 'latest': .*pattern"),
+        ({"checkpoint": {"folder": str(folder)}, "weights": "v7"},
+         f"weights is 'v7', allowed: the checkpoint's digest '{digest}'"),
+        ({"checkpoint": {"folder": str(folder), "sha256": other}},
+         "checkpoint.sha256 is not a key, allowed: folder, digest$"),
+        ({"checkpoint": {}}, "checkpoint.folder is missing"),
+        ({"checkpoint": {"folder": str(tmp_path / "none")}},
+         "checkpoint.folder is '.*none': manifest.json is 'No such file or directory'"),
+        ({"faults": [{"kind": "nan", "rank": 0, "stp": 1}]},
+         "faults.0.stp is not a key, allowed: kind, rank, session_step, launch$"),
+    ]  # fmt: skip
+    for changes, sentence in refusals:
+        with pytest.raises(SettingsError, match=sentence):
+            settings.load(written(tmp_path, **changes))
+
+
+def test_the_digest_of_the_checkpoint_may_be_told_as_the_name_of_the_weights(
+    tmp_path: Path,
+) -> None:
+    """The two do not contradict each other."""
+    digest = manifest_in(tmp_path / "weights")
+    told = {"folder": str(tmp_path / "weights")}
+    found = settings.load(written(tmp_path, checkpoint=told, weights=digest))
+    assert found.agent_config().stack["weights"] == digest
+
+
+def test_settings_with_a_checkpoint_are_read_without_torch(tmp_path: Path) -> None:
+    """The supervisor would carry it beside the engine's processes."""
+    manifest_in(tmp_path / "weights")
+    path = written(tmp_path, checkpoint={"folder": str(tmp_path / "weights")})
+    code = (
+        "import sys; from pathlib import Path; from worker.main import cli, settings; "
+        "settings.load(Path(sys.argv[1])).worker_config(); "
+        "sys.exit('torch' in sys.modules or 'safetensors' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)
