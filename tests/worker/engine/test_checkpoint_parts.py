@@ -1,6 +1,8 @@
 """What the ranks of a running group hold of a checkpoint, and how they tell that they get on."""
 
 import asyncio
+import contextlib
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from worker.engine import rank_weights, reports, wiring
 from worker.engine.engine import LocalEngine
 from worker.model import checkpoint
 from worker.parallel import channel
-from worker.parallel.channel import Channel, Message
+from worker.parallel.channel import Channel, Message, PeerLostError
 
 FLOAT32_BYTES = 4
 # Of 54 MiB that one of four ranks need not hold: what else differs between groups of one and four.
@@ -91,3 +93,55 @@ def test_a_sign_of_progress_gives_a_start_its_whole_time_again(stand: Stand) -> 
     assert stand.run(moved()) >= config.tiny().start_timeout_s - 1.0
     engine._start_limit = None
     engine._heard(1, loading)  # late: of a start that has ended
+
+
+def _three_ranks(stack: contextlib.ExitStack) -> list[wiring.Ends]:
+    pairs = [[stack.enter_context(end) for end in channel.pair()] for _ in range(2)]
+    group = [
+        wiring.Ends(
+            index=index,
+            num_ranks=3,
+            supervisor=pairs[0][0],
+            board=-1,
+            slots=-1,
+            rendezvous=-1,
+        )
+        for index in range(3)
+    ]
+    for index, (near, far) in enumerate(pairs, start=1):
+        group[0].plans[index], group[index].plans[0] = near, far
+    return group
+
+
+def test_no_rank_goes_on_to_a_collective_before_the_last_one_has_loaded() -> None:
+    """A collective waits for seconds; at the true size ranks load for minutes."""
+    happened: list[str] = []
+    release = threading.Event()
+
+    def load_and_meet(ends: wiring.Ends) -> None:
+        if ends.index == 2:
+            release.wait()
+            happened.append("the last has loaded")
+        rank_weights.meet(ends)
+        happened.append(f"rank {ends.index} goes on")
+
+    with contextlib.ExitStack() as stack:
+        group = _three_ranks(stack)
+        threads = [threading.Thread(target=load_and_meet, args=(ends,)) for ends in group]
+        for thread in threads:
+            thread.start()
+        threads[0].join(timeout=0.3)  # time enough to go on by mistake
+        release.set()
+        for thread in threads:
+            thread.join()
+    assert happened[0] == "the last has loaded"
+    assert len(happened) == 4
+
+
+def test_a_rank_that_is_gone_is_not_waited_for() -> None:
+    """It has told why; the others only notice."""
+    with contextlib.ExitStack() as stack:
+        group = _three_ranks(stack)
+        group[1].plans[0].close()
+        with pytest.raises(PeerLostError, match="rank 1"):
+            rank_weights.meet(group[0])
