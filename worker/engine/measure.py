@@ -12,7 +12,7 @@ import os
 import statistics
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,12 @@ def main() -> None:
     parser.add_argument("--preset", choices=sorted(config.PRESETS), default="demo")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each variant")
     parser.add_argument("--chunks", type=int, default=100, help="chunks in a turn")
+    parser.add_argument("--ranks", type=int, default=2, help="processes that share the model")
     chosen = parser.parse_args()
-    figures = asyncio.run(
-        measured(config.PRESETS[chosen.preset](), rounds=chosen.rounds, chunks=chosen.chunks)
-    )
-    sys.stdout.write(json.dumps({"preset": chosen.preset, **figures}, indent=2) + "\n")
+    worker = replace(config.PRESETS[chosen.preset](), num_ranks=chosen.ranks)
+    figures = asyncio.run(measured(worker, rounds=chosen.rounds, chunks=chosen.chunks))
+    told = {"preset": chosen.preset, "ranks": chosen.ranks, **figures}
+    sys.stdout.write(json.dumps(told, indent=2) + "\n")
 
 
 async def measured(worker: config.WorkerConfig, *, rounds: int, chunks: int) -> dict[str, Any]:
@@ -71,11 +72,11 @@ async def measured(worker: config.WorkerConfig, *, rounds: int, chunks: int) -> 
     return {
         "ready_s": round(ready_s, 2),
         "restart_s": round(restart_s, 3),
-        "all_reduces_a_step": calls,
+        "products_a_step": calls,
         "variants": figures,
         "fused_steady_over_nccl": {
             key: round(fast[key] / slow[key], 3)
-            for key in ("step_ms", "all_reduce_ms", "fps", "rank_cpu_ms")
+            for key in ("step_ms", "product_and_sum_ms", "fps", "rank_cpu_ms")
         },
     }
 
@@ -111,7 +112,8 @@ async def _stream(engine: LocalEngine, tally: Tally, *, chunks: int) -> None:
 def _figures(tally: Tally, calls: int) -> dict[str, float]:
     return {
         "step_ms": round(statistics.median(tally.step_ms), 2),
-        "all_reduce_ms": round(statistics.median(tally.reduce_ms) / calls, 4),
+        # Of one block: a fused kernel cannot tell the output product from its sum over the ranks.
+        "product_and_sum_ms": round(statistics.median(tally.reduce_ms) / calls, 4),
         "fps": round(statistics.median(tally.frames_per_s), 1),
         "rank_cpu_ms": round(statistics.median(tally.rank_cpu_ms), 2),
     }
