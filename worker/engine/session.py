@@ -88,6 +88,10 @@ class SessionCompute:
         """Of the cache."""
         return self._cache.num_bytes
 
+    def contents(self) -> Contents:
+        """What attention can see now, without angles; parts may be views of the slots."""
+        return self._cache.contents()
+
     def step(
         self,
         noise_GC: Tensor,

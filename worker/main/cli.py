@@ -5,6 +5,7 @@ local status|force-fallback|clear --state-dir DIR [--json]
 flags [--hardware NAME] [--json]
 checkpoint write FOLDER --preset NAME [--seed N] [--json]
 checkpoint verify FOLDER [--digest DIGEST] [--preset NAME] [--json]
+probe --preset NAME [--flags NAME=VARIANT,...] [--json]
 """
 
 import argparse
@@ -21,7 +22,7 @@ from worker.agent import breakglass
 from worker.agent.folder import StateDirInUseError
 from worker.config import PRESETS
 from worker.engine.engine import WeightsRefusedError
-from worker.main import local, run, settings
+from worker.main import local, probe_command, run, settings
 from worker.main.settings import SettingsError
 from worker.model.manifest import CheckpointError
 
@@ -42,6 +43,8 @@ def _main(options: argparse.Namespace) -> int:
         return _flags(options.hardware, as_json=options.json)
     if options.command == "checkpoint":
         return _checkpoint(options)
+    if options.command == "probe":
+        return probe_command.run(options, say=_say)
     return _local(options.action, options.state_dir, as_json=options.json)
 
 
@@ -127,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     flags_parser.add_argument("--hardware", default="cpu", help="such as h100x4, b200x3, cpu")
     flags_parser.add_argument("--json", action="store_true")
     _add_checkpoint(commands.add_parser("checkpoint", help="weights as files"))
+    probe_command.add_to(commands.add_parser("probe", help="hold a set of flags to the plain path"))
     local_parser = commands.add_parser("local", help="works without a network")
     local_parser.add_argument("action", choices=("status", "force-fallback", "clear"))
     local_parser.add_argument("--state-dir", type=Path, required=True)

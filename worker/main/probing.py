@@ -1,6 +1,6 @@
 """The probe that the control plane asks for, carried out once and told once.
 
-Knows when to begin, when to give up, and what to report; how a trial goes is `worker.probes`.
+Knows when to begin, when to give up, and what to report; how a trial goes is `worker.probes.trial`.
 """
 
 import asyncio
@@ -8,12 +8,12 @@ import logging
 
 from controlplane.contract.messages import LengthProbe, Probe, ProbeReport
 from controlplane.contract.vocabulary import Reason
-from worker import probes
 from worker.agent.agent import Agent
 from worker.agent.intent import Wanted
 from worker.engine.api import Engine, Fault, Flags
 from worker.main.flips import Flips
-from worker.probes import Findings, Trial
+from worker.probes import trial as trial_probe
+from worker.probes.trial import Findings, Trial
 
 # A flip prepares on every rank and takes effect two steps later; a drill that needs longer than
 # any policy allows is told as one that did not take effect.
@@ -80,7 +80,7 @@ class Probing:
             retained_at_most=probe.retained_at_most,
         )
         try:
-            await probes.run(self._engine, trial, flip=flip, findings=self._findings)
+            await trial_probe.run(self._engine, trial, flip=flip, findings=self._findings)
         except ValueError as error:
             # A length that this model does not take: the policy asks for what cannot be run.
             self._findings.detail = str(error)
