@@ -12,7 +12,8 @@ class Noise:
     """One generator, seeded anew for every draw."""
 
     def __init__(self) -> None:
-        self._generator = torch.Generator()
+        # On the device itself: a copy from the host would make the host wait in every step.
+        self._generator = torch.Generator(device=torch.get_default_device())
 
     def of_step(self, seed: int, step: int, *shape: int) -> Tensor:
         """The noise of step `step`, from 0, of a session with `seed`."""

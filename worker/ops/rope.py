@@ -52,7 +52,7 @@ def frame_turn(
 
 def shift_turn(shift: int, *, split: tuple[int, int, int]) -> Turn:
     """The turn that moves keys back by `shift` in time; for the channels of the time axis only."""
-    angles = _angles(torch.tensor([-shift]), split[0])
+    angles = _angles(torch.full((1,), -shift), split[0])
     return Turn(angles.cos().float(), angles.sin().float())
 
 
