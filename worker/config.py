@@ -117,6 +117,11 @@ class ModelConfig:
         return self.grid[0] * self.grid[1] + self.num_extra_tokens
 
     @property
+    def latent_bytes(self) -> int:
+        """Of one latent in float32."""
+        return self.grid[0] * self.grid[1] * self.latent_channels * 4
+
+    @property
     def frame_size(self) -> tuple[int, int]:
         """Height and width of a picture in pixels."""
         return self.grid[0] * self.pixels_per_token, self.grid[1] * self.pixels_per_token
@@ -199,6 +204,12 @@ class WorkerConfig:
     def watchdog_s(self) -> float:
         """How long a rank may show no progress before the group is killed."""
         return max(5 * self.step_period_s, self.watchdog_floor_s)
+
+    @property
+    def num_kept_steps(self) -> int:
+        """Steps of which latents are kept: a window, and what may be computed and not delivered."""
+        # One more is decoded, and one is planned ahead.
+        return self.model.window + self.max_chunks_ahead + 2
 
     def for_launch(self, launch: int) -> "WorkerConfig":
         """The same, with only the faults that belong to this launch."""

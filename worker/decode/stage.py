@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 
 from worker.config import WorkerConfig
 from worker.decode import jpeg
@@ -51,20 +52,31 @@ class DecodeStage:
             if supervisor.fileno() in ready:
                 supervisor.receive()  # nothing is ever asked: this is its end of file
             if latents.fileno() in ready:
-                supervisor.send(self.chunk(latents.receive()))
+                latent = latents.receive()
+                if latent.fields["is_seen"]:
+                    self.see(latent)
+                else:
+                    supervisor.send(self.chunk(latent))
+
+    def see(self, latent: Message) -> None:
+        """Move the session's state on by a latent whose pictures the viewer has had."""
+        self._pictures(latent)
 
     def chunk(self, latent: Message) -> Message:
         """The frames of one latent, with the times of its step."""
         begun_s = time.perf_counter()
-        state = self._state(latent.fields["session"])
-        latent_GC = torch.frombuffer(bytearray(latent.blobs[0]), dtype=torch.float32)
-        frames = self._decoder.frames(latent_GC.view(self._latent_shape), state)
+        frames = self._pictures(latent)
         decoded_s = time.perf_counter()
         blobs = jpeg.encoded(frames, quality=self._config.jpeg_quality)
         decoder_ms = (decoded_s - begun_s) * 1e3
         encode_ms = (time.perf_counter() - decoded_s) * 1e3
         fields = exposed(latent.fields, decoder_ms=decoder_ms, encode_ms=encode_ms)
         return Message(kind="chunk", fields=fields, blobs=blobs)
+
+    def _pictures(self, latent: Message) -> Tensor:
+        state = self._state(latent.fields["session"])
+        latent_GC = torch.frombuffer(bytearray(latent.blobs[0]), dtype=torch.float32)
+        return self._decoder.frames(latent_GC.view(self._latent_shape), state)
 
     def _state(self, session: int) -> DecoderState:
         if self._session.number != session:

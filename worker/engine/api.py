@@ -85,6 +85,7 @@ class Fault:
     session: str | None
     flags: Flags  # effective when it happened
     detail: str
+    is_survived: bool = False  # by the session, which goes on once `restart` has returned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,10 @@ class Engine(Protocol):
         ...
 
     async def restart(self, flags: Flags, *, generation: int) -> Effective:
-        """Bring up a new group after a `Fault`, by a fork alone. The session is gone."""
+        """Bring up a new group after a `Fault`, by a fork alone; a session that survived goes on.
+
+        Raises: EngineStartError; the session is then over.
+        """
         ...
 
     def request_flags(self, flags: Flags, *, generation: int) -> None:
@@ -134,13 +138,15 @@ class Engine(Protocol):
         first_forward_length: int,
         seed: int,
         prompt_seed: int | None = None,
+        survives: bool = False,
     ) -> AsyncIterator[Chunk]:
         """Run a session and yield its chunks in order, at most three ahead of the consumer.
 
         `first_forward_length` is in tokens, within the bounds of the configuration. Closing the
         iterator ends the session and frees its cache. `prompt_seed` is that of the prompt's tokens,
-        `seed` if left out. Ends early, after a `Fault` in `events`, if
-        the group dies.
+        `seed` if left out. Ends early, after a `Fault` in `events`, if the group dies; one that
+        `survives` waits for `restart` instead and goes on with the next chunk, from the last
+        latents. It ends all the same if no chunk had come yet, or too few since the last fault.
 
         Raises: ValueError if a session is already running or the length is out of bounds.
         """

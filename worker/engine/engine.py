@@ -6,8 +6,9 @@ flags, the running session); the processes hold everything else.
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 from worker import features as feature_bytes
@@ -26,11 +27,12 @@ from worker.engine.api import (
     FlagsRefused,
     MemorySample,
     RankEffective,
-    StepParts,
 )
 from worker.engine.group import Group
 from worker.engine.launcher import CheckpointRefusedError, ForkServerClient, LaunchError
 from worker.engine.reports import FaultReport
+from worker.engine.stream import Stream
+from worker.parallel import kept
 from worker.parallel.channel import Message
 from worker.prompts import Prompt
 
@@ -45,17 +47,6 @@ class EngineStartError(Exception):
 
 class WeightsRefusedError(EngineStartError):
     """The checkpoint is not what it must be: no other start of this worker goes better."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Session:
-    number: int  # of this engine, from 1: late chunks of an earlier session are told apart by it
-    name: str
-    chunks: "asyncio.Queue[Chunk | None]" = field(default_factory=asyncio.Queue)
-    # For the leader, with the next credit: it plans no step without one, so that neither comes too
-    # late, and a viewer that says much adds no message.
-    prompt: Prompt | None = None
-    features: bytes | None = None
 
 
 class LocalEngine:
@@ -76,10 +67,11 @@ class LocalEngine:
         self._arriving: dict[int, dict[int, RankEffective]] = {}
         self._wanted: dict[int, Flags] = {}
         self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._session: _Session | None = None
+        self._session: Stream | None = None
         self._num_sessions = 0
         self._memory = memory_query.MemoryQuery(config.num_ranks)
         self._failing: asyncio.Task[None] | None = None
+        self._kept = -1  # memory of the last latents, while there is a fork server to hand it to
 
     def pids(self) -> Mapping[str, int]:
         """Process ids by name: `forkserver`, `rank0`, ..., `decoder`; of those that run."""
@@ -98,13 +90,17 @@ class LocalEngine:
         except BaseException:
             await self._ended()
             raise
-        return self._settled(wanted, generation=generation)
+        effective = self._settled(wanted, generation=generation)
+        self._resume()
+        return effective
 
     async def restart(self, flags: Flags, *, generation: int) -> Effective:
         """See `api.Engine.restart`."""
         if self._failing:
             await self._failing
-        await self._ended()
+        await self._end_group()
+        if self._session and not self._session.can_resume:
+            self._end_stream()
         return await self.start(flags, generation=generation)
 
     async def stop(self) -> None:
@@ -112,7 +108,9 @@ class LocalEngine:
         if self._failing:
             await self._failing
         await self._ended()
-        self._end_stream()
+        if self._kept >= 0:
+            os.close(self._kept)
+            self._kept = -1
         if self._owns_server:
             await self._server.stop()
 
@@ -139,6 +137,7 @@ class LocalEngine:
         first_forward_length: int,
         seed: int,
         prompt_seed: int | None = None,
+        survives: bool = False,
     ) -> AsyncGenerator[Chunk, None]:
         """See `api.Engine.chunks`."""
         _check_seed(seed)
@@ -147,7 +146,7 @@ class LocalEngine:
         )
         self._check_prompt(prompt)
         self._require_no_session()
-        return self._stream(session, prompt, seed)
+        return self._stream(session, prompt, seed, survives=survives)
 
     def steer(
         self, session: str, *, prompt: Prompt | None = None, features: bytes | None = None
@@ -161,8 +160,7 @@ class LocalEngine:
         running = self._session
         if running is None or running.name != session:
             return
-        running.prompt = prompt or running.prompt
-        running.features = features or running.features
+        running.steer(prompt=prompt, features=features)
 
     async def memory(self) -> MemorySample:
         """See `api.Engine.memory`; the last sample if the group has gone."""
@@ -180,9 +178,15 @@ class LocalEngine:
         self._ready, self._arriving, self._wanted = {}, {}, {}
         self._started = asyncio.get_running_loop().create_future()
         launch = self._launch
+        if self._kept < 0:
+            self._kept = kept.create(
+                num_slots=self._config.num_kept_steps,
+                latent_bytes=self._config.model.latent_bytes,
+            )
         group = Group(
             self._config.for_launch(launch),
             launch=launch,
+            kept=self._kept,
             on_message=self._heard,
             on_failed=self._failed,
         )
@@ -211,23 +215,33 @@ class LocalEngine:
         )
         return self._effective
 
-    async def _stream(self, name: str, prompt: Prompt, seed: int) -> AsyncGenerator[Chunk, None]:
+    async def _stream(
+        self, name: str, prompt: Prompt, seed: int, *, survives: bool
+    ) -> AsyncGenerator[Chunk, None]:
         self._require_no_session()
         if self._group is None or self._failing:
             return
         self._num_sessions += 1
-        session = self._session = _Session(number=self._num_sessions, name=name)
+        session = self._session = Stream(
+            number=self._num_sessions, name=name, seed=seed, prompt=prompt, survives=survives
+        )
         self._tell_leader("start", session, prompt=asdict(prompt), seed=seed)
         try:
             while (chunk := await session.chunks.get()) is not None:
                 yield chunk
-                self._tell_leader("credit", session, **_steering_taken(session))
+                self._tell_leader("credit", session, **session.steering())
         finally:
             self._tell_leader("end", session)
             if self._session is session:
                 self._session = None
 
-    def _tell_leader(self, kind: str, session: _Session, **fields: Any) -> None:
+    def _resume(self) -> None:
+        """Let a session that waits for this group go on."""
+        if self._session and self._group:
+            fields = self._session.resumed(most_ahead=self._config.max_chunks_ahead)
+            self._group.send(_LEADER, "resume", **fields)
+
+    def _tell_leader(self, kind: str, session: Stream, **fields: Any) -> None:
         if self._group and not self._failing and self._session is session:
             self._group.send(_LEADER, kind, session=session.number, **fields)
 
@@ -252,7 +266,8 @@ class LocalEngine:
             case reports.LOADING:
                 self._loading(index, message)
             case reports.CHUNK:
-                self._deliver(message)
+                if self._session:
+                    self._session.deliver(message)
             case reports.EFFECTIVE:
                 self._arrived(_rank_effective(message.fields))
             case reports.REFUSED:
@@ -277,25 +292,6 @@ class LocalEngine:
         if self._start_limit:
             loop = asyncio.get_running_loop()
             self._start_limit.reschedule(loop.time() + self._config.start_timeout_s)
-
-    def _deliver(self, message: Message) -> None:
-        fields = message.fields
-        if self._session is None or self._session.number != fields["session"]:
-            return
-        self._session.chunks.put_nowait(
-            Chunk(
-                session=self._session.name,
-                step=fields["step"],
-                frames=message.blobs,
-                parts=StepParts(
-                    diffusion_ms=fields["diffusion_ms"],
-                    reduce_ms=fields["reduce_ms"],
-                    decoder_ms=fields["decoder_ms"],
-                    encode_ms=fields["encode_ms"],
-                ),
-                is_prompt_new=fields["is_prompt_new"],
-            )
-        )
 
     def _arrived(self, rank: RankEffective) -> None:
         """Flags are effective only when every rank says the same of the same step."""
@@ -341,6 +337,7 @@ class LocalEngine:
         name = wiring.name(index, num_ranks=self._config.num_ranks)
         kind = FaultKind.RANK_HUNG if report.kind == reports.PEER_LOST else FaultKind(report.kind)
         status = process_group.ending(statuses.get(name))
+        survives = self._session is not None and self._session.can_resume
         self._events.put_nowait(
             Fault(
                 kind=kind,
@@ -348,16 +345,21 @@ class LocalEngine:
                 session=self._session.name if self._session else None,
                 flags=dict(self._effective.flags) if self._effective else {},
                 detail=f"{report.detail} ({status})",
+                is_survived=survives,
             )
         )
-        self._end_stream()
+        if not survives:
+            self._end_stream()
         self._failing = None
 
     async def _ended(self) -> None:
+        await self._end_group()
+        self._end_stream()
+
+    async def _end_group(self) -> None:
         group, self._group = self._group, None
         if group:
             await group.end(self._server)
-        self._end_stream()
 
     def _end_stream(self) -> None:
         if self._session:
@@ -371,16 +373,6 @@ class LocalEngine:
         indexes = set(range(self._config.num_ranks + 1)) - self._ready.keys()
         names = (wiring.name(i, num_ranks=self._config.num_ranks) for i in sorted(indexes))
         return ", ".join(names)
-
-
-def _steering_taken(session: _Session) -> dict[str, Any]:
-    """What the leader has not been told of yet, as JSON values; told once."""
-    prompt, session.prompt = session.prompt, None
-    features, session.features = session.features, None
-    return {
-        "prompt": asdict(prompt) if prompt else None,
-        "features": features.hex() if features else None,
-    }
 
 
 def _check_seed(seed: int) -> None:

@@ -57,7 +57,7 @@ def _prepared(runtime: Runtime, plan: StepPlan, outcome: StepOutcome) -> Message
 
 
 def _miscount(runtime: Runtime, plan: StepPlan) -> int:
-    is_due = plan.session != 0 and runtime.injected(
+    is_due = plan.session != 0 and runtime.told.is_due(
         InjectedFault.DISAGREE, session_step=plan.session_step
     )
     return int(is_due)

@@ -117,13 +117,14 @@ class ForkServer:
         fds: list[int],
         proven: Checkpoint | None,
     ) -> dict[str, int]:
-        board, *supervisor = fds
+        board, kept, *supervisor = fds
         num_floats = config.model.width * max(
             config.model.tokens_per_frame, config.model.first_forward_bounds[1]
         )
         group = wiring.connected(
             num_ranks=config.num_ranks,
             board=board,
+            kept=kept,
             supervisor={index: socket.socket(fileno=end) for index, end in enumerate(supervisor)},
             slot_bytes=slots.size_bytes(num_floats=num_floats, num_ranks=config.num_ranks),
         )

@@ -33,12 +33,17 @@ class Group:
         config: WorkerConfig,
         *,
         launch: int,
+        kept: int,
         on_message: Callable[[int, Message], None],
         on_failed: Callable[[int, FaultReport], None],
     ) -> None:
-        """`on_failed` is called once, with the index and the reason of the first cause."""
+        """`on_failed` is called once, with the index and the reason of the first cause.
+
+        `kept` is the memory of the last latents; it stays the caller's.
+        """
         self.launch = launch
         self.pids: dict[str, int] = {}
+        self._kept = kept
         self._key = 0  # of the fork server, once it was asked for this group
         self._config = config
         self._num_processes = config.num_ranks + 1
@@ -69,7 +74,7 @@ class Group:
                 launch=self.launch,
                 flags=flags,
                 generation=generation,
-                fds=[lines, *(far.fileno() for _, far in pairs)],
+                fds=[lines, self._kept, *(far.fileno() for _, far in pairs)],
             )
             ours.pop_all()  # the group is there: from now on its links own the near ends
         for index, (near, _) in enumerate(pairs):

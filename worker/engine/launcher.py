@@ -106,8 +106,8 @@ class ForkServerClient:
     ) -> dict[str, int]:
         """Fork a group; returns the pid of each process by name.
 
-        `fds` are the board and the far ends of the supervisor's channels, in the order of the
-        indexes. Raises: LaunchError.
+        `fds` are the board, what is kept of the session, and the far ends of the supervisor's
+        channels, in the order of the indexes. Raises: LaunchError.
         """
         fields = {
             "config": worker_config.to_fields(config),

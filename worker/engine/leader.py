@@ -1,13 +1,13 @@
 """The loop of rank 0, the only decider: numbers the plans and publishes each one step ahead."""
 
-# ruff: noqa: N806 - shape suffixes in names; the legend is below
-
 import ctypes
 import select
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 
 from worker import flags as flag_registry
 from worker.config import InjectedFault
@@ -15,8 +15,10 @@ from worker.engine import flip, follower, reports
 from worker.engine.flip import Flip
 from worker.engine.planned import PlannedSession
 from worker.engine.runtime import Runtime, StepOutcome
+from worker.model.transformer import Denoised
 from worker.parallel import plan as step_plan
 from worker.parallel.channel import Channel, Message
+from worker.parallel.kept import Kept
 from worker.parallel.plan import Action, Control, StepPlan
 from worker.prompts import Prompt
 
@@ -45,7 +47,10 @@ class Leader:
             self._poll.register(channel.fileno(), select.POLLIN)
 
     def serve(self) -> NoReturn:
-        """Lead for ever. Raises: PeerLostError, NotANumberError, or what torch raises."""
+        """Lead for ever.
+
+        Raises: PeerLostError, NotANumberError, LookupError, or what torch raises.
+        """
         ahead: StepPlan | None = None
         while True:
             self._take_messages(wait_ms=0 if ahead or self._has_work() else follower.BEAT_MS)
@@ -80,6 +85,8 @@ class Leader:
         match message.kind:
             case "start":
                 self._begin(fields)
+            case "resume":
+                self._resume(fields)
             case "credit" if self._session and self._session.number == fields["session"]:
                 self._credit(self._session, fields)
             case "end" if self._session and self._session.number == fields["session"]:
@@ -102,10 +109,32 @@ class Leader:
         )
 
     def _credit(self, session: PlannedSession, fields: Any) -> None:
-        prompt, features = fields["prompt"], fields["features"]
-        session.credit(
-            prompt=Prompt(**prompt) if prompt else None,
-            features=bytes.fromhex(features) if features else None,
+        prompt, features = _steering(fields)
+        session.credit(prompt=prompt, features=features)
+
+    def _resume(self, fields: Any) -> None:
+        """Go on with a session of a group that has died, from the last latents it kept.
+
+        Raises: LookupError if none is whole.
+        """
+        model, step, number = self._runtime.config.model, fields["step"], fields["session"]
+        steps = self._runtime.kept.before(step, session=number, most=model.window - 1)
+        if not steps:
+            message = f"no latent of session {number} before step {step} is whole"
+            raise LookupError(message)
+        for kept in steps:  # the decoder sees them again too, and shows them to nobody
+            self._send_latent(kept.latent, {"session": number, "step": kept.step, "is_seen": True})
+        wanted, features = _steering(fields)
+        self._session = PlannedSession.resumed(
+            model,
+            number=number,
+            seed=fields["seed"],
+            prompt=Prompt(num_tokens=steps[-1].prompt_length, seed=steps[-1].prompt_seed),
+            num_ahead=fields["credits"],
+            step=step,
+            num_kept=len(steps),
+            wanted=wanted,
+            features=features,
         )
 
     def _published(self) -> StepPlan | None:
@@ -142,25 +171,36 @@ class Leader:
             self._flip = flip.answered(
                 self._flip, generation=plan.generation, rank=0, reason=outcome.refusal
             )
-        if outcome.latent_GC is not None:
-            self._hand_on(plan, outcome)
+        if outcome.made is not None:
+            self._hand_on(plan, outcome, outcome.made)
 
-    def _hand_on(self, plan: StepPlan, outcome: StepOutcome) -> None:
-        assert outcome.latent_GC is not None, "no latent to hand on"
+    def _hand_on(self, plan: StepPlan, outcome: StepOutcome, made: Denoised) -> None:
         # One reduction and one read a step, after the last pass: a check in every call would make
         # the host wait for a GPU 240 times.
-        if not torch.isfinite(outcome.latent_GC.sum()).item():
+        if not torch.isfinite(made.latent_GC.sum()).item():
             message = f"the latent of step {plan.session_step} is not finite"
             raise reports.NotANumberError(message)
+        kept = Kept(
+            session=plan.session,
+            step=plan.session_step,
+            prompt_seed=plan.prompt_seed,
+            prompt_length=plan.first_forward_length,
+            features=plan.features,
+            seen=_bytes(made.seen_GC),
+            latent=_bytes(made.latent_GC),
+        )
+        self._runtime.kept.put(kept)
         fields = {
             "session": plan.session,
             "step": plan.session_step,
             "is_prompt_new": plan.is_rebuilt,
+            "is_seen": False,
             "diffusion_ms": outcome.diffusion_ms,
             "reduce_ms": outcome.reduce_ms,
         }
-        latent_GC = outcome.latent_GC.contiguous()
-        latent = ctypes.string_at(latent_GC.data_ptr(), latent_GC.nbytes)
+        self._send_latent(kept.latent, fields)
+
+    def _send_latent(self, latent: bytes, fields: Mapping[str, Any]) -> None:
         self._decoder.send(Message(kind="latent", fields=fields, blobs=(latent,)))
 
     def _tell_refusal(self) -> None:
@@ -180,3 +220,16 @@ class Leader:
             for fault in self._runtime.config.faults
         )
         return packet[:-1] + bytes((packet[-1] ^ 0xFF,)) if is_corrupt else packet
+
+
+def _bytes(latent: Tensor) -> bytes:
+    latent = latent.contiguous()
+    return ctypes.string_at(latent.data_ptr(), latent.nbytes)
+
+
+def _steering(fields: Mapping[str, Any]) -> tuple[Prompt | None, bytes | None]:
+    prompt, features = fields["prompt"], fields["features"]
+    return (
+        Prompt(**prompt) if prompt else None,
+        bytes.fromhex(features) if features else None,
+    )

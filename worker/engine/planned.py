@@ -28,6 +28,7 @@ class PlannedSession:
     step: int = 0  # a change of prompt begins the cursor anew, never this
     features: bytes = features.NONE
     next_prompt: Prompt | None = None
+    next_action: Action = Action.START
 
     @classmethod
     def begun(
@@ -42,6 +43,31 @@ class PlannedSession:
             credits=num_ahead,
             cursor=RingCursor(window=model.window, reset_period=model.reset_period),
         )
+
+    @classmethod
+    def resumed(  # noqa: PLR0913 - keywords only
+        cls,
+        model: ModelConfig,
+        *,
+        number: int,
+        seed: int,
+        prompt: Prompt,
+        num_ahead: int,
+        step: int,
+        num_kept: int,
+        wanted: Prompt | None,
+        features: bytes | None,
+    ) -> Self:
+        """A session of a group that has died, before `step`; its last `num_kept` steps are kept.
+
+        `prompt` is that of the newest of them; a `wanted` one may not have come to effect.
+        """
+        begun = cls.begun(model, number=number, seed=seed, prompt=prompt, num_ahead=num_ahead)
+        begun.cursor = replace(begun.cursor, num_frames=num_kept, position=num_kept)
+        begun.step, begun.next_action = step, Action.RESUME
+        begun.next_prompt = wanted if wanted != prompt else None
+        begun.features = features or begun.features
+        return begun
 
     def credit(self, *, prompt: Prompt | None, features: bytes | None) -> None:
         """The consumer has room for one step more, and may steer it."""
@@ -60,7 +86,7 @@ class PlannedSession:
         cursor = self.cursor
         plan = replace(
             plan,
-            action=Action.STEP if self.step else Action.START,
+            action=self.next_action,
             session=self.number,
             session_step=self.step,
             seed=self.seed,
@@ -74,5 +100,6 @@ class PlannedSession:
         )
         self.credits -= 1
         self.step += 1
+        self.next_action = Action.STEP
         self.cursor = ring.advanced(cursor)
         return plan

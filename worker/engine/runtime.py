@@ -3,14 +3,12 @@
 Leader and follower drive the same `Runtime`; it decides nothing.
 """
 
-# ruff: noqa: N806, N815 - shape suffixes in names; the legend is in `worker.model.transformer`
+# ruff: noqa: N806 - shape suffixes in names; the legend is in `worker.model.transformer`
 
-import os
-import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,16 +20,18 @@ from worker.cache.variants import KvCache
 from worker.config import InjectedFault, WorkerConfig
 from worker.engine import limit
 from worker.engine.api import RankEffective
+from worker.engine.injections import Injections
 from worker.engine.noise import Noise
-from worker.engine.session import Chosen, SessionCompute
+from worker.engine.session import Chosen, Seen, SessionCompute
 from worker.engine.switch import ReduceSwitch
 from worker.engine.wiring import Ends
 from worker.model.conditioning import Conditioning
-from worker.model.transformer import Transformer
+from worker.model.transformer import Denoised, Transformer
 from worker.model.weights import Weights
 from worker.ops.reduce import ReducePlace
 from worker.parallel import group
 from worker.parallel.board import Line
+from worker.parallel.kept import KeptSteps
 from worker.parallel.plan import Action, Control, StepPlan
 from worker.parallel.slots import SlotPlace
 
@@ -40,7 +40,7 @@ from worker.parallel.slots import SlotPlace
 class StepOutcome:
     """What one rank has to tell after a plan."""
 
-    latent_GC: Tensor | None = None
+    made: Denoised | None = None
     diffusion_ms: float = 0.0
     reduce_ms: float = 0.0
     refusal: str = ""  # after PREPARE: why not
@@ -69,7 +69,11 @@ class Runtime:
         self._switch = ReduceSwitch(ReducePlace(line=line, slots=slots, config=config))
         self._transformer = Transformer(config.model, held, num_ranks=config.num_ranks)
         self._conditioning = Conditioning(config.model)
+        self.told = Injections(config.faults, rank=ends.index)
         self._noise = Noise()
+        self.kept = KeptSteps(
+            ends.kept, num_slots=config.num_kept_steps, latent_bytes=config.model.latent_bytes
+        )
         self._chosen = Chosen.of(flag_registry.fallback())
         self._session: SessionCompute | None = None
         self._limit_bytes: int | None = None
@@ -103,7 +107,7 @@ class Runtime:
             case Action.END:
                 self._session = None
                 return outcome
-            case Action.START | Action.STEP:
+            case Action.START | Action.STEP | Action.RESUME:
                 return self._computed(plan, outcome)
 
     def memory(self) -> dict[str, Any]:
@@ -125,15 +129,6 @@ class Runtime:
             flag_bytes=self._flag_bytes(),
         )
 
-    def injected(self, kind: InjectedFault, *, session_step: int | None = None) -> bool:
-        """True if this rank was told to do `kind` wrong now."""
-        return any(
-            fault.kind is kind
-            and fault.rank == self.rank
-            and session_step in (None, fault.session_step)
-            for fault in self.config.faults
-        )
-
     def _controlled(self, plan: StepPlan) -> StepOutcome:
         if plan.control is Control.NONE:
             return StepOutcome()
@@ -142,7 +137,7 @@ class Runtime:
             return StepOutcome()
         flags = flag_registry.from_word(plan.word)
         if plan.control is Control.PREPARE:
-            must_fail = self.injected(InjectedFault.REFUSE_PREPARE)
+            must_fail = self.told.is_due(InjectedFault.REFUSE_PREPARE)
             return StepOutcome(refusal=self._prepared(flags, must_fail=must_fail))
         self._commit(flags)
         return StepOutcome(
@@ -181,15 +176,17 @@ class Runtime:
 
     def _computed(self, plan: StepPlan, outcome: StepOutcome) -> StepOutcome:
         begun_s = time.perf_counter()
-        self._misbehave(plan)
+        self.told.misbehave(plan.session_step)
         reduce = self._switch.current
-        if plan.action is Action.START:
+        if plan.action in (Action.START, Action.RESUME):
             self._session = self._begun(plan, self._chosen)
         session = self._session
         assert session is not None, "a step without a session"
-        if plan.is_rebuilt:
+        if plan.action is Action.RESUME:
+            session.restore(self._kept_before(plan), reduce=reduce)
+        elif plan.is_rebuilt:
             session.rebuild(self._prompt(plan), num_kept=plan.frame, reduce=reduce)
-        latent_GC = session.step(
+        made = session.step(
             self._noise_of(plan),
             self._cursor(plan),
             added_ED=self._conditioning.added(plan.features),
@@ -197,7 +194,7 @@ class Runtime:
         )
         reduce_s = reduce.hold_step(time.perf_counter() - begun_s)
         return StepOutcome(
-            latent_GC=latent_GC,
+            made=made,
             refusal=outcome.refusal,
             effective=outcome.effective,
             diffusion_ms=(time.perf_counter() - begun_s) * 1e3,
@@ -212,6 +209,23 @@ class Runtime:
             prompt_LD=self._prompt(plan),
             reduce=self._switch.current,
         )
+
+    def _kept_before(self, plan: StepPlan) -> list[Seen]:
+        """What an earlier group has left of the session. Raises: LookupError if it is not there."""
+        steps = self.kept.before(plan.session_step, session=plan.session, most=plan.frame)
+        if len(steps) != plan.frame:
+            message = f"{plan.frame} steps are to be taken over, {len(steps)} are there whole"
+            raise LookupError(message)
+        channels = self.config.model.latent_channels
+        return [
+            Seen(
+                latent_GC=torch.frombuffer(bytearray(step.seen), dtype=torch.float32).view(
+                    -1, channels
+                ),
+                added_ED=self._conditioning.added(step.features),
+            )
+            for step in steps
+        ]
 
     def _cursor(self, plan: StepPlan) -> RingCursor:
         model = self.config.model
@@ -234,16 +248,8 @@ class Runtime:
         noise_GC = self._noise.of_step(
             plan.seed, plan.session_step, num_cells, model.latent_channels
         )
-        is_broken = self.injected(InjectedFault.NAN, session_step=plan.session_step)
+        is_broken = self.told.is_due(InjectedFault.NAN, session_step=plan.session_step)
         return noise_GC * float("nan") if is_broken else noise_GC
-
-    def _misbehave(self, plan: StepPlan) -> None:
-        if self.injected(InjectedFault.RAISE, session_step=plan.session_step):
-            raise RuntimeError("told to raise by the configuration")
-        if self.injected(InjectedFault.DIE, session_step=plan.session_step):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self.injected(InjectedFault.HANG, session_step=plan.session_step):
-            _hang()
 
     def _rehearse(self, chosen: Chosen) -> None:
         """One short session of the longest first forward: later sessions allocate nothing new."""
@@ -260,8 +266,3 @@ class Runtime:
     def _must(self, refusal: str) -> None:
         if refusal:
             raise RuntimeError(refusal)
-
-
-def _hang() -> NoReturn:
-    while True:
-        time.sleep(3600)

@@ -6,7 +6,7 @@ Every rank does the same at the same step; nothing here decides.
 # ruff: noqa: N803, N815 - shape suffixes in names; the legend is in `worker.model.transformer`
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -20,7 +20,7 @@ from worker.cache.ring import RingCursor
 from worker.cache.scales import CacheScales
 from worker.cache.variants import KvCache
 from worker.config import ModelConfig
-from worker.model.transformer import Reduce, Transformer
+from worker.model.transformer import Denoised, Reduce, Transformer
 from worker.ops import pre_attention
 from worker.ops.pre_attention import PreAttention
 
@@ -49,7 +49,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class Seen:
     """What the last pass of a kept frame saw: all that a rebuild needs."""
 
     latent_GC: Tensor
@@ -73,7 +73,7 @@ class SessionCompute:
         self._prompt_LD = prompt_LD
         self._scales: CacheScales | None = None
         # A full window loses its oldest frame to the next, so one less is all that a rebuild needs.
-        self._seen: deque[_Seen] = deque(maxlen=model.window - 1)
+        self._seen: deque[Seen] = deque(maxlen=model.window - 1)
         self._num_frames = 0  # since the cache was begun
         self._format, self._cache = self._fresh()
         transformer.first_forward(prompt_LD, self._cache, reduce=reduce)
@@ -99,8 +99,8 @@ class SessionCompute:
         *,
         reduce: Reduce,
         added_ED: Tensor | None = None,
-    ) -> Tensor:
-        """The latent of the frame of `cursor`; `added_ED` is what a viewer's features add to it.
+    ) -> Denoised:
+        """The frame of `cursor`; `added_ED` is what a viewer's features add to it.
 
         Raises: what `reduce` raises.
         """
@@ -109,10 +109,10 @@ class SessionCompute:
         made = self._transformer.denoised(
             noise_GC, self._cache, cursor, added_ED=added_ED, reduce=reduce
         )
-        self._seen.append(_Seen(latent_GC=made.seen_GC, added_ED=added_ED))
+        self._seen.append(Seen(latent_GC=made.seen_GC, added_ED=added_ED))
         self._num_frames = cursor.num_frames + 1
         self._settle()
-        return made.latent_GC
+        return made
 
     def take(self, chosen: Chosen) -> None:
         """Go on with `chosen`, between two steps; what is held is converted."""
@@ -131,6 +131,16 @@ class SessionCompute:
         assert len(self._seen) == num_kept, f"{num_kept} frames asked for, {len(self._seen)} kept"
         self._format, self._cache = self._recomputed(reduce=reduce)
         self._num_frames = num_kept
+
+    def restore(self, seen: Sequence[Seen], *, reduce: Reduce) -> None:
+        """Take over, right after the first forward, frames that another group has computed.
+
+        `seen` begins with the oldest. Raises: what `reduce` raises.
+        """
+        self._seen.extend(seen)
+        self._replay(self._cache, reduce=reduce)
+        self._num_frames = len(self._seen)
+        self._settle()
 
     def _fresh(self, *, is_exact: bool = False) -> tuple[KvCache, KeyValueCache]:
         """An empty cache in the chosen format, or in that which stands in until it can be.
@@ -154,13 +164,16 @@ class SessionCompute:
         """The prompt and the kept frames through the model again, one after the other."""
         fresh_format, fresh = self._fresh(is_exact=is_exact)
         self._transformer.first_forward(self._prompt_LD, fresh, reduce=reduce)
+        self._replay(fresh, reduce=reduce)
+        return fresh_format, fresh
+
+    def _replay(self, cache: KeyValueCache, *, reduce: Reduce) -> None:
         start = RingCursor(window=self._model.window, reset_period=self._model.reset_period)
         for number, seen in enumerate(self._seen):
             cursor = replace(start, num_frames=number, position=number)
             self._transformer.replay(
-                seen.latent_GC, fresh, cursor, added_ED=seen.added_ED, reduce=reduce
+                seen.latent_GC, cache, cursor, added_ED=seen.added_ED, reduce=reduce
             )
-        return fresh_format, fresh
 
     def _reset(self, cursor: RingCursor, *, reduce: Reduce) -> None:
         clean: Contents | None = None

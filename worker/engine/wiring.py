@@ -23,6 +23,7 @@ class Ends:
     num_ranks: int
     supervisor: socket.socket
     board: int
+    kept: int
     slots: int
     rendezvous: int
     plans: dict[int, socket.socket] = field(default_factory=dict)  # leader: by follower; else {0}
@@ -52,7 +53,12 @@ def name(index: int, *, num_ranks: int) -> str:
 
 
 def connected(
-    *, num_ranks: int, supervisor: Mapping[int, socket.socket], board: int, slot_bytes: int
+    *,
+    num_ranks: int,
+    supervisor: Mapping[int, socket.socket],
+    board: int,
+    kept: int,
+    slot_bytes: int,
 ) -> tuple[Ends, ...]:
     """The ends of every process of a new group, with fresh links between them.
 
@@ -67,6 +73,7 @@ def connected(
             num_ranks=num_ranks,
             supervisor=supervisor[index],
             board=board,
+            kept=kept,
             slots=slot_memory,
             rendezvous=rendezvous,
         )
@@ -84,7 +91,7 @@ def connected(
 def close_all(group: tuple[Ends, ...]) -> None:
     """Close every link in the process that made them, once the group is forked."""
     first = group[0]
-    for memory in (first.board, first.slots, first.rendezvous):
+    for memory in (first.board, first.kept, first.slots, first.rendezvous):
         os.close(memory)
     for fileno in set().union(*(ends.links() for ends in group)):
         os.close(fileno)

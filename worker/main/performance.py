@@ -59,6 +59,7 @@ class EnginePerformance:
             first_forward_length=self._prompt.num_tokens,
             seed=self._seed,
             prompt_seed=self._prompt.seed,
+            survives=True,
         )
         # The port says iterator; closing it is part of its contract, so it is a generator.
         return aclosing(cast("_Closable", chunks))
@@ -97,7 +98,7 @@ class EnginePerformance:
         self._session.deliver(num_frames=len(chunk.frames), parts=parts)
 
     def note_fault(self, fault: Fault) -> None:
-        """The group that computed this session is gone."""
+        """The group that computed this session is gone, and the session with it if not survived."""
         self._fault = fault
         self._has_fault.set()
 
@@ -105,8 +106,9 @@ class EnginePerformance:
         """End the session and put its last record in the spool."""
         if ending is Ending.STREAM_ENDED:
             await self._wait_for_fault()
-        # A fault that was told while the viewer left is still how the session ended.
-        if self._fault is not None:
+        # A fault that was told while the viewer left is still how the session ended, unless the
+        # session went on: then only a stream that ended shows that it did not.
+        if self._fault and (ending is Ending.STREAM_ENDED or not self._fault.is_survived):
             reason = Reason(self._fault.kind.value)
             return self._session.end(Outcome.FAILED, reason=reason, detail=self._fault.detail)
         match ending:

@@ -20,6 +20,7 @@ class Action(IntEnum):
     START = 1  # first forward of a session, then its step 0
     STEP = 2
     END = 3  # free what the session holds
+    RESUME = 4  # take over the session of a group that has died, then its next step
 
 
 class Control(IntEnum):

@@ -1,6 +1,7 @@
 """The session as rank 0 plans it; no process needed."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -99,3 +100,23 @@ def test_no_step_is_planned_that_the_consumer_has_no_room_for() -> None:
         subject.planned(StepPlan(launch=0, step=0))
     with pytest.raises(AssertionError, match="no room for a step"):
         subject.planned(StepPlan(launch=0, step=0))
+
+
+def test_a_resumed_session_goes_on_with_what_is_kept_and_what_is_wanted() -> None:
+    """A prompt that had been asked for and had not come to effect comes with the first step."""
+    fields: dict[str, Any] = {
+        "number": 2, "seed": 5, "prompt": FIRST, "num_ahead": 2, "step": 90, "num_kept": 3,
+        "features": bytes([1]) * 32,
+    }  # fmt: skip
+    same = PlannedSession.resumed(TINY_MODEL, wanted=FIRST, **fields).planned(
+        StepPlan(launch=1, step=8)
+    )
+    other = PlannedSession.resumed(TINY_MODEL, wanted=FOX, **fields).planned(
+        StepPlan(launch=1, step=8)
+    )
+    for plan in (same, other):
+        assert plan.action is Action.RESUME
+        assert (plan.session_step, plan.frame, plan.position, plan.shift) == (90, 3, 3, 0)
+        assert plan.features == bytes([1]) * 32
+    assert (same.prompt_seed, same.is_rebuilt) == (FIRST.seed, False)
+    assert (other.prompt_seed, other.is_rebuilt) == (FOX.seed, True)

@@ -43,7 +43,7 @@ def stepped(subject: SessionCompute, end: Sum, *, packed: list[bytes]) -> list[T
             replace(START, num_frames=number, position=number),
             added_ED=conditioning.added(each),
             reduce=end,
-        )
+        ).latent_GC
         for number, each in enumerate(packed)
     ]
 

@@ -89,8 +89,9 @@ class FakeEngine:
         first_forward_length: int,
         seed: int,
         prompt_seed: int | None = None,
+        survives: bool = False,
     ) -> AsyncGenerator[Chunk, None]:
-        del seed
+        del seed, survives
         first_seed = -1 if prompt_seed is None else prompt_seed
         self.prompts.append(Prompt(num_tokens=first_forward_length, seed=first_seed))
         assert self._session is None, "one session at a time"
