@@ -59,6 +59,8 @@ class LocalEngine:
         self._server = server or ForkServerClient(start_timeout_s=config.start_timeout_s)
         self._group: Group | None = None
         self._launch = -1
+        # All are ready and none has failed: before, there is nobody to tell anything.
+        self._is_up = False
         self._ready: dict[int, RankEffective | None] = {}
         self._started: asyncio.Future[None] | None = None
         self._start_limit: asyncio.Timeout | None = None
@@ -91,6 +93,7 @@ class LocalEngine:
             await self._ended()
             raise
         effective = self._settled(wanted, generation=generation)
+        self._is_up = True
         self._resume()
         return effective
 
@@ -123,9 +126,10 @@ class LocalEngine:
         except flag_registry.UnknownFlagError as error:
             self._refuse(flags, generation=generation, reason=str(error))
             return
-        if self._group is None or self._failing:
+        if not self._is_up:
             self._refuse(flags, generation=generation, reason="no group is running")
             return
+        assert self._group, "a group that is up is there"
         self._newest_generation = generation
         self._wanted[generation] = wanted
         self._group.send(_LEADER, "flags", flags=wanted, generation=generation)
@@ -164,7 +168,7 @@ class LocalEngine:
 
     async def memory(self) -> MemorySample:
         """See `api.Engine.memory`; the last sample if the group has gone."""
-        if self._group is None or self._failing:
+        if self._group is None or not self._is_up:
             return self._memory.last
         return await self._memory.asked(self._group, timeout_s=self._config.watchdog_s)
 
@@ -219,7 +223,7 @@ class LocalEngine:
         self, name: str, prompt: Prompt, seed: int, *, survives: bool
     ) -> AsyncGenerator[Chunk, None]:
         self._require_no_session()
-        if self._group is None or self._failing:
+        if not self._is_up:
             return
         self._num_sessions += 1
         session = self._session = Stream(
@@ -242,7 +246,7 @@ class LocalEngine:
             self._group.send(_LEADER, "resume", **fields)
 
     def _tell_leader(self, kind: str, session: Stream, **fields: Any) -> None:
-        if self._group and not self._failing and self._session is session:
+        if self._group and self._is_up and self._session is session:
             self._group.send(_LEADER, kind, session=session.number, **fields)
 
     def _check_prompt(self, prompt: Prompt) -> None:
@@ -320,6 +324,7 @@ class LocalEngine:
         if self._started and not self._started.done():
             self._started.set_exception(self._start_error(index, report))
             return
+        self._is_up = False
         if self._failing is None:
             self._failing = asyncio.get_running_loop().create_task(self._fail(index, report))
 
@@ -357,6 +362,7 @@ class LocalEngine:
         self._end_stream()
 
     async def _end_group(self) -> None:
+        self._is_up = False
         group, self._group = self._group, None
         if group:
             await group.end(self._server)

@@ -11,7 +11,7 @@ from PIL import Image, ImageChops, ImageStat
 from tests.worker.engine.conftest import Stand, Taken
 from worker import config, flags
 from worker.config import InjectedFault, Injection
-from worker.engine.api import Chunk, Effective, Fault, FaultKind
+from worker.engine.api import Chunk, Effective, Fault, FaultKind, FlagsRefused
 from worker.engine.engine import EngineStartError, LocalEngine
 
 TINY = config.tiny()
@@ -184,3 +184,31 @@ def test_a_stopped_engine_ends_a_session_that_waits(stand: Stand) -> None:
         return await session
 
     assert len(stand.run(life())) <= 4
+
+
+def test_chunks_are_taken_while_the_new_group_comes_up(stand: Stand) -> None:
+    """A paced viewer has a few left, and nobody is there yet to be told of it."""
+    # All that came before a hang is delivered by the time it is noticed.
+    hung = _faulty(InjectedFault.HANG, rank=1, session_step=7)
+    engine = stand.started(replace(hung, max_chunks_ahead=8))
+
+    async def life() -> list[Chunk]:
+        stream = engine.chunks("paced", first_forward_length=5, seed=11, survives=True)
+        got = [await anext(stream) for _ in range(3)]
+        assert isinstance(await anext(engine.events()), Fault)
+        restarting = asyncio.create_task(engine.restart({}, generation=50))
+        await asyncio.sleep(0)  # far enough to have a group, and no process in it
+        got += [await anext(stream), await anext(stream)]
+        engine.steer("paced", features=bytes(32))
+        engine.request_flags({"fused_allreduce": FAST}, generation=60)
+        assert (await engine.memory()).resident_bytes > 0
+        assert not restarting.done()
+        await restarting
+        got += [await anext(stream) for _ in range(20)]
+        await stream.aclose()
+        return got
+
+    assert [chunk.step for chunk in stand.run(life())] == list(range(25))
+    refused = stand.event(engine)
+    assert isinstance(refused, FlagsRefused)
+    assert refused.reason == "no group is running"
