@@ -68,7 +68,7 @@ def test_a_rank_that_loads_says_now_and_then_how_far_it_is(
     ours, theirs = channel.pair()
     with ours, theirs:
         ends = wiring.Ends(
-            index=1, num_ranks=4, supervisor=theirs, board=-1, slots=-1, rendezvous=-1
+            index=1, num_ranks=4, supervisor=theirs, board=-1, kept=-1, slots=-1, rendezvous=-1
         )
         rank_weights.held(ends, large.model, proven, supervisor=Channel(theirs, peer="ours"))
         supervisor = Channel(ours, peer="the rank")
@@ -103,6 +103,7 @@ def _three_ranks(stack: contextlib.ExitStack) -> list[wiring.Ends]:
             num_ranks=3,
             supervisor=pairs[0][0],
             board=-1,
+            kept=-1,
             slots=-1,
             rendezvous=-1,
         )

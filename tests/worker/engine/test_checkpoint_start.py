@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -199,10 +200,18 @@ def test_a_fork_server_that_was_replaced_proves_the_checkpoint_anew(
 
 def test_a_group_of_an_unproven_checkpoint_is_not_forked(stand: Stand, folder: Path) -> None:
     """A server that died between the proof and the launch has a successor that knows nothing."""
-    group = Group(_at(folder), launch=0, on_message=lambda *_: None, on_failed=lambda *_: None)
+    kept = os.memfd_create("kept")
+    group = Group(
+        _at(folder),
+        launch=0,
+        kept=kept,
+        on_message=lambda *_: None,
+        on_failed=lambda *_: None,
+    )
     with pytest.raises(LaunchError, match="the checkpoint is not proven") as refused:
         stand.run(group.fork(stand.server, flags.fallback(), generation=1))
     stand.run(group.end(stand.server))
+    os.close(kept)
     assert not isinstance(refused.value, CheckpointRefusedError)  # another try may succeed
     assert _children(stand.server.pid) == []
 
