@@ -15,6 +15,11 @@ from worker.probes.subject import MODELS, Subject
 
 SCHEMA = 1  # of the JSON: rises when a field changes its meaning or goes
 SEED = 20260801
+# The flags that act in a session of one rank.
+_COVERED = frozenset(
+    flag.name
+    for flag in (flag_registry.KV_CACHE, flag_registry.POSITION_RESET, flag_registry.PRE_ATTENTION)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +78,10 @@ def _checks(asked: Asked, subject: Subject) -> Iterator[Check]:
 
 def _not_covered(flags: Mapping[str, str]) -> Iterator[Check]:
     """What was asked for and means nothing to one rank alone must not look as if it had passed."""
-    flag = flag_registry.FUSED_ALLREDUCE
-    if flags[flag.name] != flag.plain:
-        why = "one rank alone sums nothing; a trial on a running worker does"
-        yield check.unmeasured(f"numerics/{flag.name}", why)
+    for name, flag in flag_registry.REGISTRY.items():
+        if name not in _COVERED and flags[name] not in (flag.plain, flag.fallback):
+            why = f"one rank of its own has no use for {flags[name]}; a trial on a worker has"
+            yield check.unmeasured(f"numerics/{name}", why)
 
 
 def to_json(report: Report) -> str:

@@ -96,9 +96,9 @@ class Drive:
             self._seed, self.cursor.num_frames, num_cells, model.latent_channels
         )
         with torch.inference_mode():
-            latent_GC = self._session.step(noise_GC, self.cursor, reduce=self._subject.reduce)
+            made = self._session.step(noise_GC, self.cursor, reduce=self._subject.reduce)
         self.cursor = advanced(self.cursor)
-        return latent_GC
+        return made.latent_GC
 
     def take(self, flags: Mapping[str, str]) -> None:
         """Go on under `flags`, a full set."""
