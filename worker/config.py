@@ -12,6 +12,7 @@ from typing import Any
 MIB = 1024 * 1024
 _MOST_RANKS = 8  # GPUs of one host
 _MOST_CHUNKS_AHEAD = 16
+_NUM_DOUBLINGS = 3  # of a decoder's picture
 _BEST_JPEG = 95  # above it Pillow only makes larger files
 
 
@@ -65,6 +66,9 @@ class ModelConfig:
     first_forward_bounds: tuple[int, int]  # least and most prompt tokens
     pixels_per_token: int  # a side of the square that one latent cell covers
     cache_dtype: str = "float32"
+    decoder: str = "streaming"
+    # Of the streaming decoder, coarse to fine: wide where the picture is small.
+    decoder_widths: tuple[int, int, int] = (256, 128, 64)
     seed: int = 2026
 
     def __post_init__(self) -> None:
@@ -94,7 +98,7 @@ class ModelConfig:
         _check(
             "pixels_per_token",
             self.pixels_per_token,
-            self.pixels_per_token % 8 == 0,
+            self.pixels_per_token % 2**_NUM_DOUBLINGS == 0,
             "a multiple of 8: the decoder doubles three times",
         )
         _check(
@@ -102,6 +106,13 @@ class ModelConfig:
             self.cache_dtype,
             self.cache_dtype in {"float32", "bfloat16"},
             "float32, bfloat16",
+        )
+        _check("decoder", self.decoder, self.decoder in {"small", "streaming"}, "small, streaming")
+        _check(
+            "decoder_widths",
+            self.decoder_widths,
+            len(self.decoder_widths) == _NUM_DOUBLINGS and min(self.decoder_widths) >= 1,
+            f"{_NUM_DOUBLINGS} numbers, 1 or more",
         )
         for key in ("num_blocks", "num_passes", "window", "latent_channels"):
             _check(key, getattr(self, key), getattr(self, key) >= 1, "1 or more")
@@ -224,7 +235,7 @@ def to_fields(config: WorkerConfig) -> dict[str, Any]:
 def from_fields(fields: Mapping[str, Any]) -> WorkerConfig:
     """The inverse of `to_fields`, after a trip through JSON. Raises: ConfigError."""
     model = dict(fields["model"])
-    for key in ("grid", "rope_split", "first_forward_bounds"):
+    for key in ("grid", "rope_split", "first_forward_bounds", "decoder_widths"):
         model[key] = tuple(model[key])
     faults = tuple(
         Injection(**{**fault, "kind": InjectedFault(fault["kind"])}) for fault in fields["faults"]
@@ -260,6 +271,7 @@ TINY_MODEL = ModelConfig(
     rope_split=(8, 4, 4),
     first_forward_bounds=(1, 48),
     pixels_per_token=16,
+    decoder_widths=(16, 8, 8),
 )
 # Window 2 and reset 3: every wrap and reset happens within a handful of steps.
 TINY_EDGE_MODEL = replace(TINY_MODEL, window=2, reset_period=3, num_passes=4)
@@ -278,6 +290,7 @@ DEMO_MODEL = ModelConfig(
     rope_split=(8, 4, 4),
     first_forward_bounds=(8, 128),
     pixels_per_token=64,
+    decoder="small",  # what it costs, and the other, stands in `worker.decode.small`
 )
 
 

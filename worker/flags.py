@@ -64,15 +64,31 @@ PRE_ATTENTION = Flag(
     plain="unfused",
     fallback="unfused",
 )
+DECODER = Flag(
+    name="decoder",
+    # Who is there to decode is settled when the processes are forked.
+    applies=Applies.RESTART,
+    variants=("dedicated", "shared"),
+    plain="shared",
+    fallback="dedicated",
+)
 # In the order of a step plan: only append.
-_FLAGS = (FUSED_ALLREDUCE, KV_CACHE, POSITION_RESET, PRE_ATTENTION)
+_FLAGS = (FUSED_ALLREDUCE, KV_CACHE, POSITION_RESET, PRE_ATTENTION, DECODER)
 REGISTRY: Mapping[str, Flag] = MappingProxyType({flag.name: flag for flag in _FLAGS})
 WORD_BYTES = 8  # one byte a flag: room for as many flags without a new plan format
 assert len(REGISTRY) <= WORD_BYTES, "a step plan has no room for so many flags"
 
 
-class UnknownFlagError(ValueError):
+class FlagError(ValueError):
+    """A set of flags that cannot be taken; the message names flag and variant."""
+
+
+class UnknownFlagError(FlagError):
     """A flag or a variant that this worker does not have; the message says which it has."""
+
+
+class RestartNeededError(FlagError):
+    """A variant that only a new group of processes can bring."""
 
 
 def fallback() -> dict[str, str]:
@@ -99,6 +115,33 @@ def resolved(flags: Mapping[str, str], *, has_demo_variants: bool) -> dict[str, 
             message = f"flag {name!r} has no variant {variant!r}; allowed: {', '.join(allowed)}"
             raise UnknownFlagError(message)
     return fallback() | dict(flags)
+
+
+def need_restart(flags: Mapping[str, str], *, running: Mapping[str, str]) -> tuple[str, ...]:
+    """The flags in which these sets differ and that only a new group of processes can change."""
+    both = (fallback() | dict(flags), fallback() | dict(running))
+    return tuple(
+        flag.name
+        for flag in REGISTRY.values()
+        if flag.applies is Applies.RESTART and len({each[flag.name] for each in both}) > 1
+    )
+
+
+def check_live(flags: Mapping[str, str], *, running: Mapping[str, str]) -> None:
+    """Raises: RestartNeededError if a group that runs `running` cannot take `flags`."""
+    now, then = fallback() | dict(running), fallback() | dict(flags)
+    sentences = (
+        f"flag {name!r} applies at a restart: {now[name]!r} stays, {then[name]!r} was asked for"
+        for name in need_restart(flags, running=running)
+    )
+    if message := "; ".join(sentences):
+        raise RestartNeededError(message)
+
+
+def until_restart(flags: Mapping[str, str], *, running: Mapping[str, str]) -> dict[str, str]:
+    """What of `flags` a group can take that runs `running`; the rest stays as it is."""
+    full = fallback() | dict(running)
+    return {**flags, **{name: full[name] for name in need_restart(flags, running=running)}}
 
 
 def digest(flags: Mapping[str, str]) -> str:

@@ -1,1 +1,1 @@
-"""From latents to JPEG frames, in a process of its own, one chunk behind the ranks."""
+"""From latents to JPEG frames: beside the ranks and one chunk behind them, or in rank 0."""

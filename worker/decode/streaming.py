@@ -6,7 +6,7 @@ Nothing here looks at two frames in any other way, so pictures do not depend on 
 batched.
 """
 
-# ruff: noqa: N803, N806, N815 - shape suffixes in names; the legend is below
+# ruff: noqa: N803, N806 - shape suffixes in names; the legend is in `worker.decode.decoder`
 
 import math
 from dataclasses import dataclass
@@ -15,22 +15,15 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that everybody knows
 from torch import Tensor
 
-from worker.config import FRAMES_PER_CHUNK, ConfigError, ModelConfig
+from worker.config import FRAMES_PER_CHUNK, ModelConfig
+from worker.decode import shape
+from worker.decode.decoder import DecoderState
 
-# Wide where the picture is small: three doublings make 8 of the 32 pixels of a cell, the last
-# kernel paints squares of 4.
-WIDTHS = (256, 128, 64)
+# Three doublings make 8 of the pixels of a cell, the last kernel paints the rest as squares.
 _GROWTHS = (1, 2, 2)  # frames from one, stage by stage: 4 in all
 _NUM_MEMORIES = 2  # memory blocks a stage
 _DOUBLED = 2 ** len(_GROWTHS)
 _GAIN = 2.0  # of a rectifier: half of what comes in is cut off
-
-
-@dataclass(frozen=True, slots=True)
-class StreamState:
-    """What one session carries from chunk to chunk: the last input of every memory block."""
-
-    memories_CYX: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +39,12 @@ class _Stage:
     out: Tensor
 
 
-# N = frames in order of time, C = channels, Y, X = rows and columns, G = cells of the grid
 class StreamingDecoder:
     """Random weights from the seed of the model; no state of its own."""
 
-    def __init__(self, model: ModelConfig, *, widths: tuple[int, int, int] = WIDTHS) -> None:
+    def __init__(self, model: ModelConfig) -> None:
         """Draw the weights."""
+        widths = model.decoder_widths
         self._generator = torch.Generator().manual_seed(model.seed + 2)
         self._model = model
         self._widths = widths
@@ -64,10 +57,10 @@ class StreamingDecoder:
         )
         self._out = self._kernel(widths[-1], 3 * self._square**2)
 
-    def new_state(self) -> StreamState:
-        """The state of a session before its first latent."""
+    def new_state(self) -> DecoderState:
+        """The state of a session before its first latent: the last input of every memory block."""
         rows, columns = self._model.grid
-        return StreamState(
+        return DecoderState(
             tuple(
                 torch.zeros(wide, rows << stage, columns << stage)
                 for stage, wide in enumerate(self._widths)
@@ -75,25 +68,15 @@ class StreamingDecoder:
             )
         )
 
-    def frames(self, latents_NGC: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
-        """The pictures of some latents in order, and the state after them.
-
-        Returns: uint8 of shape [4 N, height, width, 3], contiguous; `state` is left as it was.
-        Raises: ConfigError for latents of another shape.
-        """
+    def frames(self, latents_NGC: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """See `decoder.Decoder.frames`."""
         colours_NCYX, after = self.colours(latents_NGC, state)
         pictures = colours_NCYX.mul(255).round().to(torch.uint8)
         return pictures.permute(0, 2, 3, 1).contiguous(), after
 
-    def colours(self, latents_NGC: Tensor, state: StreamState) -> tuple[Tensor, StreamState]:
+    def colours(self, latents_NGC: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """As `frames`, but red, green and blue in [0, 1] of shape [4 N, 3, height, width]."""
-        rows, columns = self._model.grid
-        cells, channels = rows * columns, self._model.latent_channels
-        if latents_NGC.ndim != 3 or latents_NGC.shape[1:] != (cells, channels):  # noqa: PLR2004
-            shape = tuple(latents_NGC.shape)
-            raise ConfigError("latents", shape, f"[any number, {cells}, {channels}]")
-        x_NCYX = latents_NGC.transpose(1, 2).reshape(-1, channels, rows, columns)
-        x_NCYX = _convolved(x_NCYX, self._in)
+        x_NCYX = _convolved(shape.laid_out(latents_NGC, self._model), self._in)
         seen: list[Tensor] = []
         for stage in self._stages:
             for memory in stage.memories:
@@ -104,7 +87,7 @@ class StreamingDecoder:
             x_NCYX = _grown(x_NCYX, stage.growth)
             x_NCYX = F.relu(_convolved(x_NCYX, stage.out))
         painted_NCYX = F.pixel_shuffle(_convolved(x_NCYX, self._out), self._square)
-        return torch.sigmoid(painted_NCYX), StreamState(tuple(seen))
+        return torch.sigmoid(painted_NCYX), DecoderState(tuple(seen))
 
     def parameters(self) -> tuple[Tensor, ...]:
         """All weights."""
@@ -130,8 +113,7 @@ class StreamingDecoder:
         )
 
     def _kernel(self, wide: int, next_wide: int, *, side: int = 3) -> Tensor:
-        shape = (next_wide, wide, side, side)
-        drawn: Tensor = torch.randn(shape, generator=self._generator)
+        drawn: Tensor = torch.randn(next_wide, wide, side, side, generator=self._generator)
         return drawn * math.sqrt(_GAIN / (wide * side**2))
 
 

@@ -26,12 +26,17 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepParts:
-    """Where the time of one step went, in milliseconds each; overlapped time is not in it."""
+    """Where the time of one step went, in milliseconds each.
+
+    What ran beside the diffusion of another chunk is *hidden*: it is no part of the step's time.
+    """
 
     diffusion_ms: float
     reduce_ms: float  # the part of diffusion_ms spent in output products and their sums
-    decoder_ms: float
+    decoder_ms: float  # exposed, as encode_ms
     encode_ms: float
+    decoder_hidden_ms: float
+    encode_hidden_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +121,7 @@ class Engine(Protocol):
         ...
 
     async def restart(self, flags: Flags, *, generation: int) -> Effective:
-        """Bring up a new group after a `Fault`, by a fork alone; a session that survived goes on.
+        """Bring up a new group in place of the last, by a fork alone; a session that can goes on.
 
         Raises: EngineStartError; the session is then over.
         """
@@ -125,6 +130,7 @@ class Engine(Protocol):
     def request_flags(self, flags: Flags, *, generation: int) -> None:
         """Ask for `flags` at a step boundary; `events` answers `Effective` or `FlagsRefused`.
 
+        A flag that applies at a restart cannot change here: refused, and `restart` is the way.
         To the fallback: one phase, the next step. From it: prepare on every rank, then commit two
         steps ahead at the earliest. A newer generation replaces one still being prepared; one that
         is not newer is ignored.

@@ -61,6 +61,7 @@ class LocalEngine:
         self._launch = -1
         # All are ready and none has failed: before, there is nobody to tell anything.
         self._is_up = False
+        self._num_processes = 0  # of the group
         self._ready: dict[int, RankEffective | None] = {}
         self._started: asyncio.Future[None] | None = None
         self._start_limit: asyncio.Timeout | None = None
@@ -123,7 +124,9 @@ class LocalEngine:
             return
         try:
             wanted = self._resolved(flags)
-        except flag_registry.UnknownFlagError as error:
+            if self._effective:
+                flag_registry.check_live(wanted, running=self._effective.flags)
+        except flag_registry.FlagError as error:
             self._refuse(flags, generation=generation, reason=str(error))
             return
         if not self._is_up:
@@ -181,6 +184,7 @@ class LocalEngine:
         self._launch += 1
         self._ready, self._arriving, self._wanted = {}, {}, {}
         self._started = asyncio.get_running_loop().create_future()
+        self._num_processes = wiring.num_processes(wanted, num_ranks=self._config.num_ranks)
         launch = self._launch
         if self._kept < 0:
             self._kept = kept.create(
@@ -265,7 +269,7 @@ class LocalEngine:
         match message.kind:
             case reports.READY:
                 self._ready[index] = _rank_effective(message.fields) if message.fields else None
-                if len(self._ready) == self._config.num_ranks + 1 and self._started:
+                if len(self._ready) == self._num_processes and self._started:
                     self._started.set_result(None)
             case reports.LOADING:
                 self._loading(index, message)
@@ -376,7 +380,7 @@ class LocalEngine:
         return flag_registry.resolved(flags, has_demo_variants=self._config.has_demo_variants)
 
     def _missing(self) -> str:
-        indexes = set(range(self._config.num_ranks + 1)) - self._ready.keys()
+        indexes = set(range(self._num_processes)) - self._ready.keys()
         names = (wiring.name(i, num_ranks=self._config.num_ranks) for i in sorted(indexes))
         return ", ".join(names)
 

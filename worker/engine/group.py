@@ -46,7 +46,6 @@ class Group:
         self._kept = kept
         self._key = 0  # of the fork server, once it was asked for this group
         self._config = config
-        self._num_processes = config.num_ranks + 1
         self._on_message, self._on_failed = on_message, on_failed
         self._links: list[Link] = []
         self._board: board.Board | None = None
@@ -59,12 +58,13 @@ class Group:
         self, server: ForkServerClient, flags: Mapping[str, str], *, generation: int
     ) -> None:
         """Fork every process of the group. Raises: LaunchError."""
-        lines = board.create(self._num_processes)
-        self._board = board.Board(lines, num_lines=self._num_processes)
+        num_processes = wiring.num_processes(flags, num_ranks=self._config.num_ranks)
+        lines = board.create(num_processes)
+        self._board = board.Board(lines, num_lines=num_processes)
         self._key = server.new_key()
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             theirs.callback(os.close, lines)
-            pairs = [channel.pair() for _ in range(self._num_processes)]
+            pairs = [channel.pair() for _ in range(num_processes)]
             for near, far in pairs:
                 ours.enter_context(near)
                 theirs.enter_context(far)

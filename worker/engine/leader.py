@@ -2,6 +2,7 @@
 
 import ctypes
 import select
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from worker import flags as flag_registry
 from worker.config import InjectedFault
+from worker.decode import stage
 from worker.engine import flip, follower, reports
 from worker.engine.flip import Flip
+from worker.engine.outlet import Outlet
 from worker.engine.planned import PlannedSession
 from worker.engine.runtime import Runtime, StepOutcome
 from worker.model.transformer import Denoised
@@ -33,17 +36,17 @@ class Leader:
         *,
         supervisor: Channel,
         followers: dict[int, Channel],
-        decoder: Channel,
+        outlet: Outlet,
         launch: int,
     ) -> None:
         """Take over the channels of rank 0."""
         self._runtime, self._flip, self._launch = runtime, flags, launch
-        self._supervisor, self._followers, self._decoder = supervisor, followers, decoder
+        self._supervisor, self._followers, self._outlet = supervisor, followers, outlet
         self._step = 0
         self._session: PlannedSession | None = None
         self._is_ending: int | None = None
         self._poll = select.poll()
-        for channel in (supervisor, *followers.values(), decoder):
+        for channel in (supervisor, *followers.values(), *outlet.channels):
             self._poll.register(channel.fileno(), select.POLLIN)
 
     def serve(self) -> NoReturn:
@@ -69,8 +72,9 @@ class Leader:
     def _take_messages(self, *, wait_ms: int) -> None:
         self._runtime.line.beat()
         ready = {fileno for fileno, _ in self._poll.poll(wait_ms)}
-        if self._decoder.fileno() in ready:
-            self._decoder.receive()  # the decoder never talks to rank 0: this is its end of file
+        for channel in self._outlet.channels:
+            if channel.fileno() in ready:
+                channel.receive()  # the decoder never talks to rank 0: this is its end of file
         if self._supervisor.fileno() in ready:
             self._obey(self._supervisor.receive())
         for rank, channel in self._followers.items():
@@ -123,7 +127,8 @@ class Leader:
             message = f"no latent of session {number} before step {step} is whole"
             raise LookupError(message)
         for kept in steps:  # the decoder sees them again too, and shows them to nobody
-            self._send_latent(kept.latent, {"session": number, "step": kept.step, "is_seen": True})
+            fields_of = {"session": number, "step": kept.step}
+            self._outlet.hand_on(Message(kind=stage.SEEN, fields=fields_of, blobs=(kept.latent,)))
         wanted, features = _steering(fields)
         self._session = PlannedSession.resumed(
             model,
@@ -165,6 +170,8 @@ class Leader:
         return plan
 
     def _carried_out(self, plan: StepPlan) -> None:
+        if plan.action in (Action.START, Action.STEP):
+            self._outlet.begin(time.monotonic_ns())
         outcome = self._runtime.execute(plan)
         follower.tell(self._runtime, plan, outcome, supervisor=self._supervisor)
         if plan.control is Control.PREPARE:
@@ -194,14 +201,11 @@ class Leader:
             "session": plan.session,
             "step": plan.session_step,
             "is_prompt_new": plan.is_rebuilt,
-            "is_seen": False,
             "diffusion_ms": outcome.diffusion_ms,
             "reduce_ms": outcome.reduce_ms,
+            "ended_ns": time.monotonic_ns(),
         }
-        self._send_latent(kept.latent, fields)
-
-    def _send_latent(self, latent: bytes, fields: Mapping[str, Any]) -> None:
-        self._decoder.send(Message(kind="latent", fields=fields, blobs=(latent,)))
+        self._outlet.hand_on(Message(kind=stage.LATENT, fields=fields, blobs=(kept.latent,)))
 
     def _tell_refusal(self) -> None:
         fields = {

@@ -13,9 +13,11 @@ from typing import NoReturn
 import torch
 
 from worker.config import WorkerConfig
+from worker.decode.dedicated import DedicatedDecoder
 from worker.decode.stage import DecodeStage
-from worker.engine import follower, leader, limit, rank_weights, reports, runtime
+from worker.engine import follower, leader, limit, outlet, rank_weights, reports, runtime
 from worker.engine.flip import Flip
+from worker.engine.outlet import Outlet
 from worker.engine.wiring import Ends
 from worker.model.checkpoint import Checkpoint
 from worker.parallel.board import Line
@@ -55,20 +57,17 @@ def _serve(ends: Ends, start: Start, supervisor: Channel) -> NoReturn:
     if ends.index == ends.num_ranks:
         _decode(ends, start, supervisor, line)
     held = rank_weights.held(ends, start.config.model, start.checkpoint, supervisor=supervisor)
+    # Before the ranks meet, and before the warm-up sets the limit on what may be allocated.
+    latents_go_to = _outlet(ends, start, supervisor, line) if ends.index == 0 else None
     rank_weights.meet(ends)
     rank = runtime.Runtime(ends, start.config, line, held)
     rank.warm_up(start.flags)
     effective = rank.effective(start.flags, generation=start.generation, step=0)
     line.beat()
     supervisor.send(Message(kind=reports.READY, fields=reports.effective_fields(effective)))
-    if ends.index:
+    if latents_go_to is None:
         channel = Channel(ends.plans[0], peer="rank 0")
         follower.serve(rank, supervisor=supervisor, leader=channel, launch=start.launch)
-    _lead(ends, start, supervisor, rank)
-
-
-def _lead(ends: Ends, start: Start, supervisor: Channel, rank: runtime.Runtime) -> NoReturn:
-    assert ends.latents, "rank 0 has no channel to the decoder"
     flags = Flip(num_ranks=ends.num_ranks, effective=dict(start.flags), generation=start.generation)
     followers = {index: Channel(end, peer=f"rank {index}") for index, end in ends.plans.items()}
     leader.Leader(
@@ -76,16 +75,23 @@ def _lead(ends: Ends, start: Start, supervisor: Channel, rank: runtime.Runtime) 
         flags,
         supervisor=supervisor,
         followers=followers,
-        decoder=Channel(ends.latents, peer="the decoder"),
+        outlet=latents_go_to,
         launch=start.launch,
     ).serve()
 
 
+def _outlet(ends: Ends, start: Start, supervisor: Channel, line: Line) -> Outlet:
+    if ends.latents:
+        return outlet.Dedicated(Channel(ends.latents, peer="the decoder"))
+    return outlet.Shared(DecodeStage(start.config), line, supervisor=supervisor)
+
+
 def _decode(ends: Ends, start: Start, supervisor: Channel, line: Line) -> NoReturn:
     assert ends.latents, "the decoder has no channel to rank 0"
-    stage = DecodeStage(start.config, line)
+    stage = DecodeStage(start.config)
     supervisor.send(Message(kind=reports.READY))
-    stage.serve(latents=Channel(ends.latents, peer="rank 0"), supervisor=supervisor)
+    latents = Channel(ends.latents, peer="rank 0")
+    DedicatedDecoder(stage, line, latents=latents, supervisor=supervisor).serve()
 
 
 def _tell(supervisor: Channel, report: reports.FaultReport) -> None:

@@ -75,6 +75,8 @@ class Stream:
             reduce_ms=fields["reduce_ms"],
             decoder_ms=fields["decoder_ms"],
             encode_ms=fields["encode_ms"],
+            decoder_hidden_ms=fields["decoder_hidden_ms"],
+            encode_hidden_ms=fields["encode_hidden_ms"],
         )
         self.chunks.put_nowait(
             Chunk(

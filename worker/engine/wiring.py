@@ -1,6 +1,6 @@
 """Who is connected to whom in one group, and how a process finds its ends after the fork.
 
-Indexes: ranks 0 to R - 1, then the decoder at R. No torch.
+Indexes: ranks 0 to R - 1, then the decoder at R, if it has a process of its own. No torch.
 """
 
 import os
@@ -8,6 +8,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from worker import flags as flag_registry
 from worker.parallel import bell, channel
 from worker.parallel.bell import Bell
 
@@ -28,7 +29,7 @@ class Ends:
     rendezvous: int
     plans: dict[int, socket.socket] = field(default_factory=dict)  # leader: by follower; else {0}
     bells: dict[int, Bell] = field(default_factory=dict)  # by other rank
-    latents: socket.socket | None = None  # rank 0 and the decoder
+    latents: socket.socket | None = None  # rank 0 and a decoder of its own process
 
     @property
     def name(self) -> str:
@@ -52,6 +53,11 @@ def name(index: int, *, num_ranks: int) -> str:
     return f"rank{index}" if index < num_ranks else "decoder"
 
 
+def num_processes(flags: Mapping[str, str], *, num_ranks: int) -> int:
+    """How many a group that is launched with `flags` has."""
+    return num_ranks + (flags[flag_registry.DECODER.name] == "dedicated")
+
+
 def connected(
     *,
     num_ranks: int,
@@ -62,6 +68,7 @@ def connected(
 ) -> tuple[Ends, ...]:
     """The ends of every process of a new group, with fresh links between them.
 
+    There are as many processes as `supervisor` has ends: the ranks, and the decoder if it has one.
     The slots and the rendezvous are memory files without a name: nothing is left on a disk.
     """
     slot_memory = os.memfd_create("steadyframe-slots")
@@ -77,14 +84,15 @@ def connected(
             slots=slot_memory,
             rendezvous=rendezvous,
         )
-        for index in range(num_ranks + 1)
+        for index in range(len(supervisor))
     )
     for rank in range(1, num_ranks):
         group[0].plans[rank], group[rank].plans[0] = channel.pair()
     for low in range(num_ranks):
         for high in range(low + 1, num_ranks):
             group[low].bells[high], group[high].bells[low] = bell.pair()
-    group[0].latents, group[num_ranks].latents = channel.pair()
+    for decoder in group[num_ranks:]:
+        group[0].latents, decoder.latents = channel.pair()
     return group
 
 

@@ -1,7 +1,7 @@
 """One session on the engine: what the server streams, what the agent records."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 from typing import cast
@@ -31,14 +31,19 @@ class EnginePerformance:
         *,
         seed: int,
         length_bounds: tuple[int, int],
+        on_finished: Callable[[], None],
     ) -> None:
-        """`length_bounds` are what the model takes of a prompt, in tokens."""
+        """`length_bounds` are what the model takes of a prompt, in tokens.
+
+        `on_finished` is called once the session has ended: the engine is free.
+        """
         self._engine = engine
         self._session = session
         self._prompt = prompt
         self._seed = seed
         self._length_bounds = length_bounds
         self._features = Features()
+        self._on_finished = on_finished
         self._fault: Fault | None = None
         self._has_fault = asyncio.Event()
 
@@ -104,6 +109,12 @@ class EnginePerformance:
 
     async def finish(self, ending: Ending) -> SessionEnded:
         """End the session and put its last record in the spool."""
+        try:
+            return await self._ended(ending)
+        finally:
+            self._on_finished()
+
+    async def _ended(self, ending: Ending) -> SessionEnded:
         if ending is Ending.STREAM_ENDED:
             await self._wait_for_fault()
         # A fault that was told while the viewer left is still how the session ended, unless the

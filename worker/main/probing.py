@@ -5,6 +5,7 @@ Knows when to begin, when to give up, and what to report; how a trial goes is `w
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from controlplane.contract.messages import LengthProbe, Probe, ProbeReport
 from controlplane.contract.vocabulary import Reason
@@ -26,10 +27,14 @@ logger = logging.getLogger(__name__)
 class Probing:
     """At most one probe at a time. Used from one event loop."""
 
-    def __init__(self, engine: Engine, agent: Agent, flips: Flips) -> None:
+    def __init__(
+        self, engine: Engine, agent: Agent, flips: Flips, *, request: Callable[[Wanted], None]
+    ) -> None:
+        """`request` makes flags effective, or has them refused."""
         self._engine = engine
         self._agent = agent
         self._flips = flips
+        self._request = request
         self._probe: Probe | None = None
         self._findings = Findings()
         self._task: asyncio.Task[None] | None = None
@@ -67,7 +72,7 @@ class Probing:
         async def flip(flags: Flags) -> bool:
             # The generation stays: it is asked for by what was told under it.
             asked = Wanted(flags=flags, generation=wanted.generation, cause=wanted.cause)
-            self._flips.request(asked)
+            self._request(asked)
             return await self._flips.wait_for(flags, timeout_s=FLIP_WAIT_S)
 
         trial = Trial(

@@ -9,9 +9,11 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from controlplane.contract.records import LengthBytes
 from controlplane.contract.vocabulary import Reason
+from worker import flags as flag_registry
 from worker.agent.agent import Agent, NotAdmittingError
 from worker.agent.intent import Cause, Wanted
 from worker.agent.retry import Backoff
@@ -57,7 +59,7 @@ class Supervisor:
         self._engine = engine
         self._agent = agent
         self._flips = Flips(engine)
-        self._probing = Probing(engine, agent, self._flips)
+        self._probing = Probing(engine, agent, self._flips, request=self._request)
         self._length_bounds = length_bounds
         self._window_s = window_s
         self._start_errors, self._final_errors = start_errors, final_errors
@@ -68,10 +70,13 @@ class Supervisor:
             limit_s=LONGEST_RESTART_WAIT_S,
         )
         self._performance: EnginePerformance | None = None
+        self._is_streaming = False
         self._is_up = False
         self._has_started = False
         self._up_since = 0.0
         self._num_faults_in_row = 0
+        self._tried_next: Wanted | None = None  # by the next group; else what the agent wants
+        self._launching = asyncio.Lock()  # one group at a time
         self._bring_up_task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.draining = asyncio.Event()
@@ -107,39 +112,32 @@ class Supervisor:
         except ValueError as error:
             raise Refusal(RefusalCode.BAD_REQUEST, str(error)) from error
         self._performance = EnginePerformance(
-            self._engine, session, prompt, seed=request.seed, length_bounds=self._length_bounds
+            self._engine,
+            session,
+            prompt,
+            seed=request.seed,
+            length_bounds=self._length_bounds,
+            on_finished=self._on_finished,
         )
+        self._is_streaming = True
         wanted = self._agent.wanted
         self.follow()
-        if not await self._flips.wait_for(wanted.flags, timeout_s=FLIP_WAIT_S):
+        if not await self._flips.wait_for(self._takes(wanted).flags, timeout_s=FLIP_WAIT_S):
             logger.warning("session_started_before_flip session=%s", session.id)
         return self._performance
 
     # What the wiring runs.
 
     async def bring_up(self) -> None:
-        """Start the engine's group, or a new one after a fault; repeated until one is up."""
-        while not self._is_up:
-            await self._wait_before_restart()
-            # Looked up after the wait: the control plane may have spoken meanwhile.
-            wanted = self._agent.wanted
-            number = self._flips.next_number(wanted)
-            launch = self._engine.restart if self._has_started else self._engine.start
-            try:
-                effective = await launch(wanted.flags, generation=number)
-            except self._final_errors as error:
-                self._give_up(error)
-                return
-            except self._start_errors as error:
-                self._on_start_failed(wanted, error)
+        """Start the engine's group, or a new one in its place; repeated until one is up."""
+        async with self._launching:
+            while not (self._is_up or self._has_given_up.is_set()):
+                await self._wait_before_restart()
+                # Looked up after the wait: the control plane may have spoken meanwhile.
+                wanted, self._tried_next = self._tried_next or self._agent.wanted, None
+                await self._launch(wanted)
                 self.has_tried.set()
-                continue
-            self._has_started = True
-            self._is_up = True
-            self._up_since = self._clock()
-            await self._on_effective(effective)
-            self.has_tried.set()
-        self.follow()
+                self.follow()  # which may want another group at once
 
     async def watch_engine(self) -> None:
         """Answer the engine's events, in order, for ever."""
@@ -171,7 +169,7 @@ class Supervisor:
         else:
             self.draining.clear()
         if self._is_up and not self._probing.follow(self._agent.probe):
-            self._flips.request(self._agent.wanted)
+            self._request(self._agent.wanted)
 
     def drain(self) -> None:
         """Take no session any more and end the one that runs."""
@@ -188,6 +186,53 @@ class Supervisor:
         await self._engine.stop()
 
     # The inside.
+
+    def _request(self, wanted: Wanted) -> None:
+        """Make `wanted` effective: by a new group if it takes one and no session would be lost.
+
+        While a session runs the group takes what it can; the rest waits for the session's end.
+        """
+        asked = self._takes(wanted)
+        if asked == wanted or self._is_streaming:
+            self._flips.request(asked)
+        elif self._is_up:
+            logger.info("group_replaced generation=%d", wanted.generation)
+            self._forget_old_faults()
+            self._replace_group(wanted)
+
+    def _takes(self, wanted: Wanted) -> Wanted:
+        """What of `wanted` the running group can take."""
+        flags = flag_registry.until_restart(wanted.flags, running=self._flips.effective)
+        return replace(wanted, flags=flags)
+
+    def _replace_group(self, wanted: Wanted | None = None) -> None:
+        """Take no session until a new group is up; `wanted` is tried first, and once."""
+        self._is_up = False
+        self._tried_next = wanted
+        # A task that is at it goes on until a group is up.
+        if self._bring_up_task is None or self._bring_up_task.done():
+            self._bring_up_task = asyncio.create_task(self.bring_up())
+
+    async def _launch(self, wanted: Wanted) -> None:
+        number = self._flips.next_number(wanted)
+        launch = self._engine.restart if self._has_started else self._engine.start
+        try:
+            effective = await launch(wanted.flags, generation=number)
+        except self._final_errors as error:
+            self._give_up(error)
+            return
+        except self._start_errors as error:
+            self._on_start_failed(wanted, error)
+            return
+        self._has_started = True
+        self._is_up = True
+        self._up_since = self._clock()
+        await self._on_effective(effective)
+
+    def _on_finished(self) -> None:
+        """The session has ended: what had to wait for that is made effective before the next."""
+        self._is_streaming = False
+        self.follow()
 
     async def _on_event(self, event: Event) -> None:
         match event:
@@ -210,10 +255,7 @@ class Supervisor:
 
     def _on_fault(self, fault: Fault) -> None:
         """Go to the fallback and bring up a new group, without asking anyone."""
-        self._is_up = False
-        if self._clock() - self._up_since > HEALTHY_AFTER_S:
-            self._num_faults_in_row = 0
-            self._backoff.reset()
+        self._forget_old_faults()
         self._num_faults_in_row += 1
         self._probing.note_fault(fault)
         # The trip before the session ends: it looks up the session's experiment.
@@ -226,7 +268,7 @@ class Supervisor:
         )
         if self._performance is not None and fault.session == self._performance.session:
             self._performance.note_fault(fault)
-        self._bring_up_task = asyncio.create_task(self.bring_up())
+        self._replace_group()
 
     def _on_start_failed(self, wanted: Wanted, error: Exception) -> None:
         self._num_faults_in_row += 1
@@ -241,6 +283,12 @@ class Supervisor:
         self.final_error = error
         self._has_given_up.set()
         self.has_tried.set()
+
+    def _forget_old_faults(self) -> None:
+        """After a while without one, the next group need not wait."""
+        if self._clock() - self._up_since > HEALTHY_AFTER_S:
+            self._num_faults_in_row = 0
+            self._backoff.reset()
 
     async def _wait_before_restart(self) -> None:
         """Not at all before the first restart; longer and longer while faults follow each other."""

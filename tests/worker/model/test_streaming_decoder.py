@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from worker.config import TINY_MODEL, ConfigError
-from worker.decode.streaming import StreamingDecoder, StreamState
+from worker.decode.decoder import DecoderState
+from worker.decode.streaming import StreamingDecoder
 from worker.shapes import FULL_MODEL
 
 MODEL = replace(TINY_MODEL, pixels_per_token=32)
-WIDTHS = (16, 8, 8)
 NUM_LATENTS = 6
 _BOUND = 1e-5  # float32: a convolution over another batch may add in another order
 
@@ -24,12 +24,12 @@ def _latents(seed: int = 4) -> Tensor:
 
 @pytest.fixture
 def decoder() -> StreamingDecoder:
-    return StreamingDecoder(MODEL, widths=WIDTHS)
+    return StreamingDecoder(MODEL)
 
 
 def _streamed(
     decoder: StreamingDecoder, latents: Tensor, sizes: list[int]
-) -> tuple[Tensor, StreamState]:
+) -> tuple[Tensor, DecoderState]:
     """All colours of `latents`, given in batches of `sizes`."""
     state = decoder.new_state()
     out = []

@@ -15,6 +15,7 @@ def test_what_is_left_out_is_at_its_fallback() -> None:
         "kv_cache": "write_time_bf16",
         "position_reset": "delta_window",
         "pre_attention": "unfused",
+        "decoder": "dedicated",
     }
 
 
@@ -51,6 +52,19 @@ def test_unknown_words_are_refused_with_what_is_allowed(
     with pytest.raises(flags.UnknownFlagError) as refused:
         flags.resolved(asked, has_demo_variants=False)
     assert str(refused.value) == sentence
+
+
+@pytest.mark.parametrize("running", ["dedicated", "shared"])
+def test_only_a_flag_that_applies_at_a_restart_waits_for_one(running: str) -> None:
+    """What is left out is at its fallback, here as everywhere."""
+    now = flags.fallback() | {"decoder": running}
+    asked = {"fused_allreduce": "fused_steady", "kv_cache": "write_time_fp8"}
+    for wanted in (asked, asked | {"decoder": "dedicated"}, asked | {"decoder": "shared"}):
+        waits = wanted.get("decoder", "dedicated") != running
+        assert flags.need_restart(wanted, running=now) == (("decoder",) if waits else ())
+        taken = flags.until_restart(wanted, running=now)
+        assert flags.need_restart(taken, running=now) == ()
+        assert taken.items() >= asked.items()
 
 
 @pytest.mark.parametrize(
@@ -103,6 +117,9 @@ def test_a_worker_value_that_is_not_allowed_is_named(key: str, value: float) -> 
         ("first_forward_bounds", (0, 4)),
         ("cache_dtype", "float8"),
         ("pixels_per_token", 12),
+        ("decoder", "large"),
+        ("decoder_widths", (16, 8)),
+        ("decoder_widths", (16, 8, 0)),
     ],
 )
 def test_a_model_value_that_is_not_allowed_is_named(key: str, value: object) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 from controlplane.contract import vocabulary
+from worker import flags as flag_registry
 from worker.engine.api import (
     Chunk,
     Effective,
@@ -18,7 +19,9 @@ from worker.engine.api import (
 )
 from worker.prompts import Prompt
 
-PARTS = StepParts(diffusion_ms=20, reduce_ms=5, decoder_ms=3, encode_ms=1)
+PARTS = StepParts(
+    diffusion_ms=20, reduce_ms=5, decoder_ms=3, encode_ms=1, decoder_hidden_ms=7, encode_hidden_ms=2
+)
 
 
 class FakeStartError(Exception):
@@ -33,6 +36,7 @@ class FakeEngine:
         self.requests: list[tuple[int, Flags]] = []
         self.refuses: set[str] = set()
         self.is_stopped = False
+        self.holds_restarts: asyncio.Event | None = None  # a new group is up once it is set
         self.flags_at_first_forward: list[Mapping[str, str]] = []
         self.num_frame_bytes = 0  # if above 0: as many as each frame has at least
         self.num_chunks = 0
@@ -56,6 +60,8 @@ class FakeEngine:
         return self._made_effective(flags, generation)
 
     async def restart(self, flags: Flags, *, generation: int) -> Effective:
+        if self.holds_restarts is not None:
+            await self.holds_restarts.wait()
         return await self.start(flags, generation=generation)
 
     async def stop(self) -> None:
@@ -63,6 +69,8 @@ class FakeEngine:
 
     def request_flags(self, flags: Flags, *, generation: int) -> None:
         assert not self.requests or generation > self.requests[-1][0], "numbers rise"
+        fixed = flag_registry.need_restart(flags, running=self._effective)
+        assert not fixed, f"a running group is asked for another {fixed}"
         self.requests.append((generation, dict(flags)))
         refused = self.refuses & set(flags.values())
         if refused:

@@ -59,12 +59,14 @@ async def settled() -> None:
 
 
 @asynccontextmanager
-async def worker(tmp_path: Path, *, engine: FakeEngine | None = None) -> AsyncIterator[Worker]:
+async def worker(
+    tmp_path: Path, *, engine: FakeEngine | None = None, **config: Any
+) -> AsyncIterator[Worker]:
     plane = MemoryControlPlane(desired())
     loop = asyncio.get_running_loop()
     engine = engine or FakeEngine()
     # The loop's own clock, so that sessions have real times.
-    with build.agent(tmp_path, plane=plane, clock=loop.time) as agent:
+    with build.agent(tmp_path, plane=plane, clock=loop.time, **config) as agent:
         supervisor = Supervisor(
             engine, agent, length_bounds=(1, 48), window_s=0.01,
             start_errors=(FakeStartError,), randomness=random.Random(1),

@@ -101,6 +101,31 @@ def test_sessions_of_an_experiment_run_what_they_drew_on_the_real_engine(
     assert all(e.generation == 6 for e in plane.effectives[1:])
 
 
+def test_another_decoder_comes_with_a_new_group_once_the_viewer_has_left(
+    plane: ControlPlaneOfTests, tmp_path: Path
+) -> None:
+    """The session that runs is not cut; the next is decoded by rank 0, one process fewer."""
+    shared = FALLBACK | {"decoder": "shared"}
+    with running_worker(tmp_path / "w1", url=plane.url) as worker:
+        view(worker, seconds=0.2)
+        num_before = len(worker.descendants())
+        seen = asyncio.run(
+            view_while(worker, lambda: plane.want(flags=shared, lease_s=60), seconds=1.5)
+        )
+        plane.wait_for(lambda: plane.effectives[-1].flags == shared)
+        num_after = len(worker.descendants())
+        view(worker, seconds=0.5)
+        plane.wait_for(lambda: len(plane.ended()) == 3)
+        assert worker.terminate() == 0
+    assert seen.outcome == "left"
+    assert num_after == num_before - 1
+    _, first, second = plane.ended()
+    assert [segment.flags for segment in first.segments] == [FALLBACK]
+    assert [segment.flags for segment in second.segments] == [shared]
+    assert second.num_non_compliant_steps == 0
+    assert plane.trips == []
+
+
 def test_a_session_outlives_a_killed_rank_and_goes_on_on_the_fallback(
     plane: ControlPlaneOfTests, tmp_path: Path
 ) -> None:
