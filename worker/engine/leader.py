@@ -170,7 +170,7 @@ class Leader:
         return plan
 
     def _carried_out(self, plan: StepPlan) -> None:
-        if plan.action in (Action.START, Action.STEP):
+        if plan.action not in (Action.NOOP, Action.END):
             self._outlet.begin(time.monotonic_ns())
         outcome = self._runtime.execute(plan)
         follower.tell(self._runtime, plan, outcome, supervisor=self._supervisor)

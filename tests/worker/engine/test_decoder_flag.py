@@ -3,13 +3,15 @@
 import asyncio
 import os
 import signal
+from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
 
 from tests.worker.engine.conftest import Stand, Taken
 from worker import config, flags
-from worker.engine.api import Effective, Fault, FaultKind, FlagsRefused
+from worker.config import InjectedFault, Injection
+from worker.engine.api import Chunk, Effective, Fault, FaultKind, FlagsRefused
 from worker.engine.engine import EngineStartError, LocalEngine
 
 TINY = config.tiny()
@@ -116,6 +118,33 @@ def test_a_rank_that_dies_or_stops_is_named_without_a_decoder_too(
     assert (fault.kind, fault.rank, fault.flags) == (kind, int(name[-1]), SHARED)
     assert stand.run(engine.restart({}, generation=2)).flags == flags.fallback()
     assert len(stand.run(taken(engine, 3))) == 3
+
+
+def test_a_session_outlives_its_group_from_a_shared_decoder_to_a_dedicated_one(
+    stand: Stand, taken: Taken
+) -> None:
+    """What the decoder remembered is made anew in another process: no picture shows the seam."""
+    whole = stand.run(taken(stand.started(TINY), 12, seed=11))
+    fault = Injection(kind=InjectedFault.DIE, rank=1, session_step=3)
+    engine = _started(stand, replace(TINY, faults=(fault,)), decoder="shared")
+
+    async def watched() -> list[Chunk]:
+        chunks = engine.chunks("long", first_forward_length=5, seed=11, survives=True)
+        got: list[Chunk] = []
+        restarting: asyncio.Task[Effective] | None = None
+        async with aclosing(chunks):
+            while len(got) < 12:
+                if len(got) == 3 and restarting is None:
+                    assert isinstance(await anext(engine.events()), Fault)
+                    restarting = asyncio.create_task(engine.restart({}, generation=2))
+                got.append(await anext(chunks))
+        assert restarting is not None
+        assert (await restarting).flags == flags.fallback()
+        return got
+
+    found = stand.run(watched())
+    assert [chunk.step for chunk in found] == list(range(12))
+    assert [chunk.frames for chunk in found[:4]] == [chunk.frames for chunk in whole[:4]]
 
 
 def test_a_shared_group_that_does_not_come_up_misses_no_decoder(stand: Stand) -> None:
