@@ -46,7 +46,7 @@ def list_workers(session: Session, fleet: FleetName) -> None:
             (
                 output.unbroken(worker["name"]),
                 worker["hardware"],
-                worker.get("effective_flags"),
+                _steered(worker),
                 worker.get("effective_generation"),
                 state_text(worker, now=now),
             )
@@ -191,6 +191,12 @@ def _layer_note(reason: Mapping[str, Json], fleet: str) -> Note | None:
             return Note(sentence="the fleet only observes", command=command)
         case _:
             return None
+
+
+def _steered(worker: Mapping[str, Json]) -> Mapping[str, str]:
+    """What it runs of the flags that it is told; `worker show` has all."""
+    told, runs = worker.get("desired_flags") or {}, worker.get("effective_flags") or {}
+    return {flag: variant for flag, variant in runs.items() if not told or flag in told}
 
 
 def _retained(flag_bytes: Mapping[str, Json] | None) -> Mapping[str, str]:

@@ -85,10 +85,14 @@ class Worker:
         return (self.hardware, self.stack)
 
     def is_effective(self) -> bool:
-        """Whether every rank runs what is desired, as reported by this incarnation."""
-        return self.effective_generation >= self.desired_generation and dict(
-            self.effective_flags
-        ) == dict(self.desired_flags)
+        """Whether every rank runs what is desired, as reported by this incarnation.
+
+        A build may have flags that the fleet does not steer; they say nothing here.
+        """
+        return self.effective_generation >= self.desired_generation and all(
+            self.effective_flags.get(flag) == variant
+            for flag, variant in self.desired_flags.items()
+        )
 
     def is_reachable(self, *, now: datetime, within: timedelta) -> bool:
         """Whether it has been heard of lately."""

@@ -21,15 +21,16 @@ def snapshot(client: Client, *, canary: str | None) -> Snapshot:
 
 
 def worker_of(answer: Mapping[str, Json]) -> WorkerSeen:
-    """A worker from its JSON."""
+    """A worker from its JSON; of its flags those that the fleet steers."""
+    effective, desired = answer["effective_flags"], answer["desired_flags"]
     return WorkerSeen(
         name=answer["name"],
-        flags=answer["effective_flags"],
+        flags={flag: effective[flag] for flag in effective if flag in desired or not desired},
         generation=answer["effective_generation"],
         desired_generation=answer["desired_generation"],
         is_effective=(
             answer["effective_generation"] >= answer["desired_generation"]
-            and answer["effective_flags"] == answer["desired_flags"]
+            and all(effective.get(flag) == variant for flag, variant in desired.items())
         ),
         is_healthy=not (
             answer.get("trip") or answer.get("is_cordoned") or answer.get("is_quarantined")
