@@ -138,6 +138,8 @@ def test_what_does_not_exclude_a_worker(changes: dict[str, Any]) -> None:
         ({"effective_flags": {FLAG: FUSED}}, False),
         ({"effective_flags": {}}, False),
         ({"effective_generation": 2}, True),
+        ({"effective_flags": {FLAG: PLAIN, "not_steered": "fused"}}, True),
+        ({"effective_flags": {FLAG: FUSED, "not_steered": "fused"}}, False),
     ],
 )
 def test_a_worker_is_effective_when_it_reports_what_is_wanted(

@@ -81,9 +81,13 @@ class Flips:
         """Wait until every rank runs `flags`; False if they are refused or it takes too long."""
         try:
             async with asyncio.timeout(timeout_s), self._changed:
-                await self._changed.wait_for(
-                    lambda: dict(flags) == self._effective or self._is_refused
-                )
+                await self._changed.wait_for(lambda: self._runs(flags) or self._is_refused)
         except TimeoutError:
             return False
-        return dict(flags) == self._effective
+        return self._runs(flags)
+
+    def _runs(self, flags: Mapping[str, str]) -> bool:
+        """Whether every rank runs `flags`; a probe names only those it tries."""
+        return bool(self._effective) and all(
+            self._effective.get(flag) == variant for flag, variant in flags.items()
+        )
