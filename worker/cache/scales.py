@@ -103,7 +103,7 @@ class ClampCounts:
         self.on_device_2BH = torch.zeros(shape, dtype=torch.int64, device=device)
         is_pinned = device.type == "cuda"
         self._host = [
-            torch.zeros(shape, dtype=torch.int64, pin_memory=is_pinned)
+            torch.zeros(shape, dtype=torch.int64, device="cpu", pin_memory=is_pinned)
             for _ in range(self._NUM_BUFFERS)
         ]
         self._events: list[torch.cuda.Event | None] = [None] * self._NUM_BUFFERS

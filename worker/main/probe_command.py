@@ -30,6 +30,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--preset", required=True, help="tiny-edge, tiny, demo, or full (a cut)")
     parser.add_argument("--flags", default="", help="NAME=VARIANT,...; others are at the fallback")
     parser.add_argument("--backends", default="eager,aot_eager", help="eager, aot_eager, inductor")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda")
     parser.add_argument("--json", action="store_true")
 
 
@@ -47,6 +48,7 @@ def run(options: argparse.Namespace, *, say: Say) -> int:
             preset=options.preset,
             flags=parsed(options.flags),
             backends=tuple(options.backends.split(",")),
+            device=options.device,
         )
         found = report.run(asked, note=lambda line: say(line, file_number=2))
     except (ConfigError, flags.UnknownFlagError) as error:

@@ -39,7 +39,10 @@ class Weights:
 
 def draw(model: ModelConfig, *, rank: int, num_ranks: int) -> Weights:
     """The weights of `rank` out of `num_ranks`, in float32."""
-    generator = torch.Generator().manual_seed(model.seed)
+    # Where the tensors are made; on the host also for `meta`, which draws nothing.
+    place = torch.get_default_device()
+    generator = torch.Generator(device=place if place.type == "cuda" else "cpu")
+    generator.manual_seed(model.seed)
     width, channels = model.width, model.latent_channels
 
     def normal(*shape: int) -> Tensor:

@@ -15,6 +15,7 @@ from worker.probes.subject import MODELS, Subject
 
 SCHEMA = 1  # of the JSON: rises when a field changes its meaning or goes
 SEED = 20260801
+DEVICES = ("cpu", "cuda")
 # The flags that act in a session of one rank.
 _COVERED = frozenset(
     flag.name
@@ -30,6 +31,7 @@ class Asked:
     flags: Mapping[str, str]  # what it leaves out is at its fallback
     backends: Sequence[str] = (compiled.EAGER, "aot_eager")
     seed: int = SEED
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +61,15 @@ def run(asked: Asked, *, note: Callable[[str], None]) -> Report:
         if backend not in compiled.BACKENDS:
             raise ConfigError("backends", backend, ", ".join(compiled.BACKENDS))
     flags = flag_registry.resolved(asked.flags, has_demo_variants=True)
+    if asked.device not in DEVICES:
+        raise ConfigError("device", asked.device, ", ".join(DEVICES))
+    if asked.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("device", asked.device, "cpu: this machine has no CUDA device")
     checks = []
-    for each in _checks(asked, Subject(model=MODELS[asked.preset], flags=flags)):
-        note(f"{each.verdict:<10} {each.name}")
-        checks.append(each)
+    with torch.device(asked.device):
+        for each in _checks(asked, Subject(model=MODELS[asked.preset], flags=flags)):
+            note(f"{each.verdict:<10} {each.name}")
+            checks.append(each)
     return Report(asked=asked, flags=flags, checks=checks)
 
 
@@ -92,6 +99,7 @@ def to_json(report: Report) -> str:
         "preset": report.asked.preset,
         "flags": dict(report.flags),
         "seed": report.asked.seed,
+        "device": report.asked.device,
         "torch": torch.__version__,
         "checks": [check.to_fields(each) for each in report.checks],
     }

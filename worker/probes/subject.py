@@ -76,7 +76,7 @@ class Drive:
         self.cursor = RingCursor(window=model.window, reset_period=model.reset_period)
         with torch.inference_mode():
             self._session = subject.session(
-                _transformer(model),
+                _transformer(model, str(torch.get_default_device())),
                 model,
                 subject.chosen_of(subject.flags if flags is None else flags),
                 prompt_LD=self._noise.of_prompt(seed, length=length, width=model.width),
@@ -107,6 +107,7 @@ class Drive:
 
 
 @cache
-def _transformer(model: ModelConfig) -> Transformer:
+def _transformer(model: ModelConfig, device: str) -> Transformer:
+    del device  # where it is made, and so a part of its name
     with torch.inference_mode():
         return Transformer(model, weights.draw(model, rank=0, num_ranks=1), num_ranks=1)
