@@ -67,6 +67,7 @@ def test_a_person_gets_a_table(capsys: pytest.CaptureFixture[str]) -> None:
             ("--preset", "tiny", "--backends", "eager,tvm"),
             "backends is 'tvm'; allowed: eager, aot_eager, inductor",
         ),
+        (("--preset", "tiny", "--device", "tpu"), "device is 'tpu'; allowed: cpu, cuda"),
     ],
 )
 def test_a_word_that_is_not_known_is_refused_with_what_is(
