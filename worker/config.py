@@ -36,6 +36,7 @@ class InjectedFault(StrEnum):
     DISAGREE = "disagree"  # the follower counts one plan too many
     CORRUPT_PLAN = "corrupt_plan"  # the leader sends one follower a plan with a wrong checksum
     REFUSE_PREPARE = "refuse_prepare"  # the allocation of a prepared variant fails on this rank
+    FLIP_LATE = "flip_late"  # the rank takes new flags one plan after it was told to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """Everything that attention can see, at the boundary between two steps."""
+    """Everything that attention can see, at the boundary between two steps: copies, no views."""
 
     prefix: Tokens
     frames: tuple[Tokens, ...]  # oldest first; the last has number `num_frames - 1`
@@ -107,6 +107,11 @@ class KeyValueCache(Protocol):
 def base_of(cursor: RingCursor) -> int:
     """By how much the positions of `cursor` have been taken back since the session began."""
     return cursor.num_frames - cursor.position
+
+
+def widened(x_BHTD: Tensor) -> Tensor:
+    """A copy in float32, of float32 too: the slots of `x_BHTD` will be written again."""
+    return x_BHTD.to(torch.float32, copy=True)
 
 
 def check_base(origin: Origin, cursor: RingCursor) -> None:

@@ -133,7 +133,8 @@ class RecomputeCache:
 
     def _at(self, start: int, end: int) -> Tokens:
         return Tokens(
-            k_BHTD=self._keys[:, :, start:end].float(), v_BHTD=self._values[:, :, start:end].float()
+            k_BHTD=contents_.widened(self._keys[:, :, start:end]),
+            v_BHTD=contents_.widened(self._values[:, :, start:end]),
         )
 
     def _turn(self) -> rope.Turn:

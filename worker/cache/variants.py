@@ -57,7 +57,11 @@ def new(
                 message = "write_time_fp8 needs scales; calibrate on a cache of another variant"
                 raise MissingScalesError(message)
             return WriteTimeCache(
-                model, num_heads=num_heads, scales=scales, pre_attention=pre_attention
+                model,
+                num_heads=num_heads,
+                dtype=dtype,
+                scales=scales,
+                pre_attention=pre_attention,
             )
         case _:
             assert_never(variant)

@@ -2,7 +2,8 @@
 
 Nothing is copied to advance the window or to read it. The prefix stands right-aligned in front of
 the ring, so that the valid slots are one contiguous slice whatever its length. The raw prefix is
-kept beside in bfloat16: turned anew from there, its FP8 numbers are never rounded twice.
+kept beside in the element of a cache without FP8: turned anew from there, its FP8 numbers are
+never rounded twice, and it is whole after a flip back.
 """
 
 # ruff: noqa: N803, N806 - shape suffixes in names; the legend is below
@@ -34,7 +35,7 @@ class WriteTimeCache:
         scales: CacheScales | None = None,
         pre_attention: PreAttention = unfused,
     ) -> None:
-        """Allocate for the longest prefix and a full window; FP8 if `scales` are given."""
+        """Allocate for the longest prefix and a full window, in FP8 if `scales` are given."""
         self._model = model
         self._tokens = model.tokens_per_frame
         self._prefix_slots = model.first_forward_bounds[1]
@@ -56,9 +57,8 @@ class WriteTimeCache:
             across = (*shape[:2], shape[3], shape[2])
             self._values = torch.zeros(across, dtype=torch.uint8).view(fp8.E4M3).transpose(2, 3)
         masters = (*shape[:2], self._prefix_slots, model.head_width)
-        master_dtype = torch.bfloat16 if scales is not None else dtype
-        self._prefix_keys = torch.zeros(masters, dtype=master_dtype)
-        self._prefix_values = torch.zeros(masters, dtype=master_dtype)
+        self._prefix_keys = torch.zeros(masters, dtype=dtype)
+        self._prefix_values = torch.zeros(masters, dtype=dtype)
         self.clamps = ClampCounts(
             num_blocks=model.num_blocks, num_heads=num_heads, device=self._keys.device
         )
@@ -145,8 +145,8 @@ class WriteTimeCache:
         numbers = range(self._num_frames - self._num_kept, self._num_frames)
         return Contents(
             prefix=Tokens(
-                k_BHTD=self._prefix_keys[:, :, self._first :].float(),
-                v_BHTD=self._prefix_values[:, :, self._first :].float(),
+                k_BHTD=contents_.widened(self._prefix_keys[:, :, self._first :]),
+                v_BHTD=contents_.widened(self._prefix_values[:, :, self._first :]),
             ),
             frames=tuple(self._frame(number) for number in numbers),
             num_frames=self._num_frames,
@@ -209,7 +209,7 @@ class WriteTimeCache:
         valid = slice(start, start + self._tokens)
         keys, values = self._keys[:, :, valid], self._values[:, :, valid]
         if self._scales is None:
-            keys, values = keys.float(), values.float()
+            keys, values = contents_.widened(keys), contents_.widened(values)
         else:
             keys = fp8.widened(keys, self._scales.key_BH)
             values = fp8.widened(values, self._scales.value_BH)

@@ -4,7 +4,9 @@ import torch
 from torch import Tensor
 
 _SEED_STRIDE = 1_000_003  # a prime, so that step k of one seed is not step 0 of a near one
-_SEED_BITS = 2**63
+# torch seeds a generator of the CPU with the lower 32 bits alone. The largest prime below 2**32
+# brings the upper ones in: far seeds do not draw alike, nor do any two steps of a session.
+_NUM_SEEDS = 4_294_967_291
 _PROMPT_STEP = -1
 
 
@@ -17,7 +19,7 @@ class Noise:
 
     def of_step(self, seed: int, step: int, *shape: int) -> Tensor:
         """The noise of step `step`, from 0, of a session with `seed`."""
-        self._generator.manual_seed((seed + (step + 1) * _SEED_STRIDE) % _SEED_BITS)
+        self._generator.manual_seed((seed + (step + 1) * _SEED_STRIDE) % _NUM_SEEDS)
         return torch.randn(shape, generator=self._generator)
 
     def of_prompt(self, seed: int, *, length: int, width: int) -> Tensor:

@@ -22,7 +22,7 @@ from worker.engine import limit
 from worker.engine.api import RankEffective
 from worker.engine.injections import Injections
 from worker.engine.noise import Noise
-from worker.engine.session import Chosen, Seen, SessionCompute
+from worker.engine.session import PRE_ATTENTION, Chosen, Seen, SessionCompute
 from worker.engine.switch import ReduceSwitch
 from worker.engine.wiring import Ends
 from worker.model.conditioning import Conditioning
@@ -77,6 +77,7 @@ class Runtime:
         self._chosen = Chosen.of(flag_registry.fallback())
         self._session: SessionCompute | None = None
         self._limit_bytes: int | None = None
+        self._late: StepPlan | None = None  # a flip that an injected fault has put off
 
     def warm_up(self, flags: Mapping[str, str]) -> None:
         """Prove every variant, run the longest session shape, take `flags`, then set the limit.
@@ -90,7 +91,8 @@ class Runtime:
             self._must(self._switch.prepare(variant))
         for kv_cache in KvCache:
             chosen = replace(self._chosen, kv_cache=kv_cache)
-            self._must(self._cache_refusal(chosen))
+            for pre_attention in PRE_ATTENTION.values():
+                self._must(self._unproven(replace(chosen, pre_attention=pre_attention)))
             self._rehearse(chosen)
         self._must(self._prepared(flags))
         self._commit(flags)
@@ -130,6 +132,9 @@ class Runtime:
         )
 
     def _controlled(self, plan: StepPlan) -> StepOutcome:
+        if self._late:
+            late, self._late = self._late, None
+            return self._committed(late, step=plan.step)
         if plan.control is Control.NONE:
             return StepOutcome()
         if plan.control is Control.DISCARD:
@@ -139,23 +144,32 @@ class Runtime:
         if plan.control is Control.PREPARE:
             must_fail = self.told.is_due(InjectedFault.REFUSE_PREPARE)
             return StepOutcome(refusal=self._prepared(flags, must_fail=must_fail))
+        if self.told.is_due(InjectedFault.FLIP_LATE):
+            self._late = plan
+            return StepOutcome()
+        return self._committed(plan, step=plan.step)
+
+    def _committed(self, plan: StepPlan, *, step: int) -> StepOutcome:
+        flags = flag_registry.from_word(plan.word)
         self._commit(flags)
-        return StepOutcome(
-            effective=self.effective(flags, generation=plan.generation, step=plan.step)
-        )
+        return StepOutcome(effective=self.effective(flags, generation=plan.generation, step=step))
 
     def _prepared(self, flags: Mapping[str, str], *, must_fail: bool = False) -> str:
         """Why this rank cannot take `flags`, or nothing; every rank has to take part."""
         refusal = self._switch.prepare(flags[ReduceSwitch.name], must_fail=must_fail)
-        return refusal or self._cache_refusal(Chosen.of(flags))
+        chosen = Chosen.of(flags)
+        if refusal or chosen == self._chosen:
+            return refusal
+        if must_fail:
+            return f"rank {self.rank} was told not to prepare {chosen.name}"
+        return self._unproven(chosen)
 
-    def _cache_refusal(self, chosen: Chosen) -> str:
-        if chosen == self._chosen:
-            return ""
+    def _unproven(self, chosen: Chosen) -> str:
+        """Why this rank cannot run the cache of `chosen`, or nothing."""
         try:
             self_test.check(self.config.model, chosen.kv_cache, pre_attention=chosen.pre_attention)
         except (self_test.SelfTestError, MemoryError, RuntimeError) as error:
-            return f"rank {self.rank} cannot prepare {chosen.kv_cache.value}: {error}"
+            return f"rank {self.rank} cannot prepare {chosen.name}: {error}"
         return ""
 
     def _commit(self, flags: Mapping[str, str]) -> None:

@@ -17,14 +17,15 @@ from worker.cache import reset, variants
 from worker.cache.contents import Contents, KeyValueCache
 from worker.cache.reset import PositionReset
 from worker.cache.ring import RingCursor
-from worker.cache.scales import CacheScales
+from worker.cache.scales import CacheScales, CalibrationError
 from worker.cache.variants import KvCache
 from worker.config import ModelConfig
+from worker.engine import reports
 from worker.model.transformer import Denoised, Reduce, Transformer
 from worker.ops import pre_attention
 from worker.ops.pre_attention import PreAttention
 
-_PRE_ATTENTION: Mapping[str, PreAttention] = {
+PRE_ATTENTION: Mapping[str, PreAttention] = {
     "unfused": pre_attention.unfused,
     "fused": pre_attention.fused,
 }
@@ -38,13 +39,18 @@ class Chosen:
     position_reset: PositionReset
     pre_attention: PreAttention
 
+    @property
+    def name(self) -> str:
+        """For a message."""
+        return f"{self.kv_cache.value}, {self.position_reset.value}, {self.pre_attention.__name__}"
+
     @classmethod
     def of(cls, flags: Mapping[str, str]) -> Self:
         """Out of a full set of flags."""
         return cls(
             kv_cache=KvCache(flags[flag_registry.KV_CACHE.name]),
             position_reset=PositionReset(flags[flag_registry.POSITION_RESET.name]),
-            pre_attention=_PRE_ATTENTION[flags[flag_registry.PRE_ATTENTION.name]],
+            pre_attention=PRE_ATTENTION[flags[flag_registry.PRE_ATTENTION.name]],
         )
 
 
@@ -89,7 +95,7 @@ class SessionCompute:
         return self._cache.num_bytes
 
     def contents(self) -> Contents:
-        """What attention can see now, without angles; parts may be views of the slots."""
+        """What attention can see now, without angles."""
         return self._cache.contents()
 
     def step(
@@ -102,7 +108,7 @@ class SessionCompute:
     ) -> Denoised:
         """The frame of `cursor`; `added_ED` is what a viewer's features add to it.
 
-        Raises: what `reduce` raises.
+        Raises: NotANumberError: FP8 is due and a key or value is no number; what `reduce` raises.
         """
         if cursor.shift:
             self._reset(cursor, reduce=reduce)
@@ -188,11 +194,15 @@ class SessionCompute:
         is_early = wanted is KvCache.WRITE_TIME_FP8 and self._num_frames < self._model.window
         if wanted is self._format or (is_early and self._scales is None):
             return
-        self._cache, self._scales = variants.flipped(
-            self._cache,
-            wanted,
-            self._model,
-            scales=self._scales,
-            pre_attention=self._chosen.pre_attention,
-        )
+        try:
+            self._cache, self._scales = variants.flipped(
+                self._cache,
+                wanted,
+                self._model,
+                scales=self._scales,
+                pre_attention=self._chosen.pre_attention,
+            )
+        except CalibrationError as error:  # before rank 0 has looked at the latent
+            message = f"the cache sets no scales: {error}"
+            raise reports.NotANumberError(message) from error
         self._format = wanted

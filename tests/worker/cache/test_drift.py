@@ -9,7 +9,7 @@ the next. The oracle recomputes everything from all frames in float64 and shares
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -159,6 +159,7 @@ _DELTAS = pytest.mark.parametrize("way", [PositionReset.DELTA_WINDOW, PositionRe
 def test_a_video_stays_with_its_oracle_over_two_resets(
     model: ModelConfig, way: PositionReset, flips_to: KvCache | None, floor: float
 ) -> None:
+    model = replace(model, cache_dtype="bfloat16")
     weights = _weights(model, random.getrandbits(63))
     cache = new(KvCache.WRITE_TIME_BF16, model, num_heads=NUM_HEADS, pre_attention=fused)
     latents = _cached(model, weights, cache, turn=_by(way), flips_to=flips_to)

@@ -164,6 +164,27 @@ def test_what_was_loaded_is_held() -> None:
         assert relative_error(ours.k_BHTD, theirs.k_BHTD) < 1e-6
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", [WriteTimeCache, RecomputeCache])
+@pytest.mark.parametrize("num_steps", range(2, 3 + 2 * ODD_MODEL.window))
+def test_contents_are_copies_and_may_be_loaded_where_they_come_from(
+    kind: type[WriteTimeCache] | type[RecomputeCache], dtype: torch.dtype, num_steps: int
+) -> None:
+    """At every place in the ring: what is told is not a view of slots that are written again."""
+    cache: KeyValueCache = kind(ODD_MODEL, num_heads=NUM_HEADS, dtype=dtype)
+    session = Session(ODD_MODEL, cache, prefix_length=5, dtype=dtype).run(num_steps)
+    held, kept = cache.contents(), cache.contents()
+    cache.load(held)
+    again = cache.contents()
+    session.run(ODD_MODEL.window)
+    bound = 1e-6 if dtype is torch.float32 else 1e-2
+    for ours, theirs, first in zip(again.frames, held.frames, kept.frames, strict=True):
+        assert torch.equal(ours.v_BHTD, theirs.v_BHTD)
+        assert torch.equal(first.v_BHTD, theirs.v_BHTD)
+        assert relative_error(ours.k_BHTD, theirs.k_BHTD) < bound
+    assert session.worst < (2e-6 if dtype is torch.float32 else 3e-2)
+
+
 @pytest.mark.parametrize("kind", [WriteTimeCache, RecomputeCache])
 def test_contents_that_do_not_fit_are_refused(
     kind: type[WriteTimeCache] | type[RecomputeCache],

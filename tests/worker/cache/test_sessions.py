@@ -1,6 +1,7 @@
 """Every cache over fill, wraps, resets and flips, each attention against float64."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -25,6 +26,9 @@ _FP8_WORST = 0.10
 _FP8 = 0.05  # root mean square over a session
 
 _MODELS = pytest.mark.parametrize("model", [TINY_EDGE_MODEL, ODD_MODEL], ids=["tiny-edge", "odd"])
+# As in production; what is not FP8 is in this, and so is the prefix beside it.
+_BFLOAT16_MODEL = replace(ODD_MODEL, cache_dtype="bfloat16")
+_ELEMENTS = pytest.mark.parametrize("model", [_BFLOAT16_MODEL, ODD_MODEL], ids=["bf16", "float32"])
 _RESETS = pytest.mark.parametrize("by", PositionReset)
 
 
@@ -137,11 +141,11 @@ def test_any_length_of_the_prefix_will_do(prefix_length: int, by: PositionReset)
 
 @_OPS
 @_RESETS
+@_ELEMENTS
 def test_a_flip_at_any_step_of_a_reset_cycle_does_no_harm(
-    by: PositionReset, op: PreAttention
+    model: ModelConfig, by: PositionReset, op: PreAttention
 ) -> None:
     """Round and round through all variants: every step of the cycle sees every one begin."""
-    model = ODD_MODEL
     order = (KvCache.WRITE_TIME_FP8, KvCache.RECOMPUTE, KvCache.WRITE_TIME_BF16)
     session = Session(
         model, new(KvCache.WRITE_TIME_BF16, model, num_heads=NUM_HEADS), prefix_length=5
@@ -160,11 +164,15 @@ def test_a_flip_at_any_step_of_a_reset_cycle_does_no_harm(
     assert session.worst < _FP8_WORST
 
 
-def test_what_fp8_lost_is_gone_a_window_after_the_flip_back() -> None:
-    """No old key survives, and the prefix was kept in bfloat16."""
-    model = ODD_MODEL
+@_ELEMENTS
+def test_what_fp8_lost_is_gone_a_window_after_the_flip_back(model: ModelConfig) -> None:
+    """No old key survives, and the prefix was kept whole."""
+    bound = _FLOAT32 if model.cache_dtype == "float32" else _BFLOAT16
     session = Session(
-        model, new(KvCache.WRITE_TIME_BF16, model, num_heads=NUM_HEADS), prefix_length=5
+        model,
+        new(KvCache.WRITE_TIME_BF16, model, num_heads=NUM_HEADS),
+        prefix_length=5,
+        dtype=getattr(torch, model.cache_dtype),
     ).run(model.window)
     session.cache, scales = flipped(session.cache, KvCache.WRITE_TIME_FP8, model)
     session.run(model.window)
@@ -174,12 +182,12 @@ def test_what_fp8_lost_is_gone_a_window_after_the_flip_back() -> None:
     assert session.worst > _BFLOAT16 / 2
     session.run(model.window - 2)
     session.errors.clear()
-    assert session.run(steps_of(model)).worst < _BFLOAT16
+    assert session.run(steps_of(model)).worst < bound
 
 
 def test_a_session_has_one_set_of_scales() -> None:
     """Frozen: scales that follow the content would turn the same bytes into other numbers."""
-    model = ODD_MODEL
+    model = _BFLOAT16_MODEL
     session = Session(
         model, new(KvCache.WRITE_TIME_BF16, model, num_heads=NUM_HEADS), prefix_length=5
     ).run(2)
