@@ -151,10 +151,11 @@ _MODELS = pytest.mark.parametrize("model", [ODD_MODEL, WIDE_MODEL], ids=["odd", 
 _DELTAS = pytest.mark.parametrize("way", [PositionReset.DELTA_WINDOW, PositionReset.DELTA_SINKS])
 
 
+# The least of 240 seeds were 55.8 and 37.3, their medians 64.7 and 44.0.
 @_MODELS
 @_DELTAS
 @pytest.mark.parametrize(
-    ("flips_to", "floor"), [(None, 56.0), (KvCache.WRITE_TIME_FP8, 38.0)], ids=["bf16", "fp8"]
+    ("flips_to", "floor"), [(None, 52.0), (KvCache.WRITE_TIME_FP8, 33.0)], ids=["bf16", "fp8"]
 )
 def test_a_video_stays_with_its_oracle_over_two_resets(
     model: ModelConfig, way: PositionReset, flips_to: KvCache | None, floor: float
