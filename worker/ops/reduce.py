@@ -33,15 +33,16 @@ class ReducePlace:
 
 
 _FLOAT_BYTES = 4
-# The fewest with which one travels while the next is computed. Each costs a rank about 30 us on the
-# CPU (a small product, a stamp, a doorbell, an addition), and all of the product of the demo's
-# shape takes 50 us: there, more of them cost more than they hide.
-_NUM_TILES = 2
 
 
 # T = tokens of this forward, D = width of the model, K = inputs of this rank
 class AllReduce(ABC):
     """The output product of a block and its sum over all ranks; counts its own time."""
+
+    # The fewest with which one travels while the next is computed. Each more costs 40 to 70 us on
+    # the CPU (a small product, a stamp, a doorbell, an addition), and the whole product of the
+    # demo's shape takes 40 us: more of them cost more than they hide (docs/benchmarks.md).
+    num_tiles = 2
 
     def __init__(self, place: ReducePlace) -> None:
         self._line = place.line
@@ -79,7 +80,7 @@ class AllReduce(ABC):
         total_TD: Tensor,
     ) -> Tensor:
         """Fill `total_TD` a tile of columns at a time; the next is computed while one travels."""
-        bounds = _bounds(weight_DK.shape[0])
+        bounds = _bounds(weight_DK.shape[0], most=self.num_tiles)
         weights = [weight_DK[low:high].t() for low, high in bounds]
 
         def write(tile: int, own: Tensor) -> None:
@@ -265,8 +266,8 @@ def _small_integers(num_rows: int, num_columns: int, *, seed: int, largest: int)
     return torch.randint(-largest, largest + 1, shape, generator=generator).float()
 
 
-def _bounds(width: int) -> tuple[tuple[int, int], ...]:
+def _bounds(width: int, *, most: int) -> tuple[tuple[int, int], ...]:
     """First column of each tile and the one after its last: as even as can be, none empty."""
-    num_tiles = min(_NUM_TILES, width)
+    num_tiles = min(most, width)
     edges = [width * tile // num_tiles for tile in range(num_tiles + 1)]
     return tuple(itertools.pairwise(edges))
