@@ -96,14 +96,14 @@ def test_what_a_device_does_by_itself_is_no_read() -> None:
     assert reads.seen.total() == 0
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a machine without CUDA is meant")
-def test_without_a_device_nothing_is_claimed() -> None:
+def test_without_a_device_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     check = _found(faults.subject(), CudaWaits())["device"]
     assert check.verdict is Verdict.UNMEASURED
     assert check.detail == "this machine has no CUDA device"
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 def test_the_detector_of_cuda_finds_an_item_and_leaves_a_product_in_peace() -> None:
     numbers = torch.ones(8, 8, device="cuda")
     assert CudaWaits().why_not(numbers) == ""
@@ -114,6 +114,6 @@ def test_the_detector_of_cuda_finds_an_item_and_leaves_a_product_in_peace() -> N
     assert product.sum().item() == 512  # the mode of before came back
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
 def test_a_step_that_does_not_use_the_device_is_not_called_clean() -> None:
     assert "computes on cpu" in CudaWaits().why_not(torch.ones(1))
