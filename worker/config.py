@@ -14,6 +14,8 @@ _MOST_RANKS = 8  # GPUs of one host
 _MOST_CHUNKS_AHEAD = 16
 _NUM_DOUBLINGS = 3  # of a decoder's picture
 _BEST_JPEG = 95  # above it Pillow only makes larger files
+# The second writes no code: it finds the faults that only a compiler shows, without its seconds.
+_COMPILE_BACKENDS = ("inductor", "aot_eager")
 
 
 class ConfigError(ValueError):
@@ -170,6 +172,10 @@ class WorkerConfig:
     step_period_s: float = 4 / 24
     watchdog_floor_s: float = 1.0
     start_timeout_s: float = 60.0  # without a sign of progress; reading a checkpoint gives them
+    # Added to it where `execution` compiles: the first time on a machine the compiler writes code.
+    compile_timeout_s: float = 600.0
+    compile_backend: str = "inductor"
+    compiler_folder: str | None = None  # keeps that code for the next start
     max_chunks_ahead: int = 3
     # `fused_all` keeps this much for each length: 8 MiB a rank was seen to grow by 2.2 MB/s in a
     # demo with 5-second sessions, against a healthy drift of at most 0.2 MB/s.
@@ -197,8 +203,20 @@ class WorkerConfig:
             self.memory_headroom_bytes is None or self.memory_headroom_bytes >= MIB,
             "none, or 1 MiB or more",
         )
-        for key in ("group_timeout_s", "step_period_s", "watchdog_floor_s", "start_timeout_s"):
+        for key in (
+            "group_timeout_s",
+            "step_period_s",
+            "watchdog_floor_s",
+            "start_timeout_s",
+            "compile_timeout_s",
+        ):
             _check(key, getattr(self, key), getattr(self, key) > 0, "above 0")
+        _check(
+            "compile_backend",
+            self.compile_backend,
+            self.compile_backend in _COMPILE_BACKENDS,
+            ", ".join(_COMPILE_BACKENDS),
+        )
         _check(
             "max_chunks_ahead",
             self.max_chunks_ahead,

@@ -60,9 +60,18 @@ POSITION_RESET = Flag(
 PRE_ATTENTION = Flag(
     name="pre_attention",
     applies=Applies.STEP,
-    variants=("unfused", "fused"),
+    variants=("unfused", "fused", "fused_undeclared", "fused_counting"),
     plain="unfused",
     fallback="unfused",
+    # Right when run eagerly, refused at the start of a compiled worker.
+    demo_variants=frozenset({"fused_undeclared", "fused_counting"}),
+)
+EXECUTION = Flag(
+    name="execution",
+    applies=Applies.RESTART,  # a rank compiles, and proves, at its start only
+    variants=("eager", "compiled", "graphs"),
+    plain="eager",
+    fallback="eager",
 )
 DECODER = Flag(
     name="decoder",
@@ -73,7 +82,7 @@ DECODER = Flag(
     fallback="dedicated",
 )
 # In the order of a step plan: only append.
-_FLAGS = (FUSED_ALLREDUCE, KV_CACHE, POSITION_RESET, PRE_ATTENTION, DECODER)
+_FLAGS = (FUSED_ALLREDUCE, KV_CACHE, POSITION_RESET, PRE_ATTENTION, DECODER, EXECUTION)
 REGISTRY: Mapping[str, Flag] = MappingProxyType({flag.name: flag for flag in _FLAGS})
 WORD_BYTES = 8  # one byte a flag: room for as many flags without a new plan format
 assert len(REGISTRY) <= WORD_BYTES, "a step plan has no room for so many flags"

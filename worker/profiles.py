@@ -90,7 +90,16 @@ _B200 = _profile(
     ),
     position_reset=_WINDOW_RESET,
 )
-_CPU = _profile("cpu")
+_CPU = _profile(
+    "cpu",
+    execution=Default(
+        variant="eager",
+        measurement=(
+            "a compiled step takes 1.05 to 1.27 times the CPU time of an eager one, demo and tiny "
+            "(measured)"
+        ),
+    ),
+)
 PROFILES: Mapping[str, Profile] = MappingProxyType(
     {one.hardware: one for one in (_h100("h100x4"), _h100("h100x8"), _B200, _CPU)}
 )

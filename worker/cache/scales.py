@@ -100,7 +100,9 @@ class ClampCounts:
 
     def __init__(self, *, num_blocks: int, num_heads: int, device: torch.device) -> None:
         shape = (2, num_blocks, num_heads)
-        self.on_device_2BH = torch.zeros(shape, dtype=torch.int64, device=device)
+        # One after the other in memory, so that a block's counts look alike whatever their number.
+        blocks_B2H = torch.zeros((num_blocks, 2, num_heads), dtype=torch.int64, device=device)
+        self.on_device_2BH = blocks_B2H.transpose(0, 1)
         is_pinned = device.type == "cuda"
         self._host = [
             torch.zeros(shape, dtype=torch.int64, device="cpu", pin_memory=is_pinned)

@@ -101,6 +101,7 @@ class MemorySample:
     limit_bytes: int | None  # what the ranks may allocate in all, None if unlimited
     flag_bytes: Mapping[str, int]  # retained by each flag's own code
     retained_by_length: Mapping[int, int]  # first-forward length -> bytes kept for it
+    num_graphs: int = 0  # compiled so far by the rank that has most; a constant after the start
 
 
 Event = Effective | FlagsRefused | Fault

@@ -65,6 +65,7 @@ class LocalEngine:
         self._ready: dict[int, RankEffective | None] = {}
         self._started: asyncio.Future[None] | None = None
         self._start_limit: asyncio.Timeout | None = None
+        self._start_limit_s = config.start_timeout_s
         self._effective: Effective | None = None
         self._newest_generation = -1
         self._arriving: dict[int, dict[int, RankEffective]] = {}
@@ -201,7 +202,8 @@ class LocalEngine:
         try:
             if self._config.checkpoint:  # under no limit of the start: this may take minutes
                 await self._server.prove(self._config)
-            async with asyncio.timeout(self._config.start_timeout_s) as self._start_limit:
+            self._start_limit_s = self._limit_s(wanted)
+            async with asyncio.timeout(self._start_limit_s) as self._start_limit:
                 self._group = group
                 await group.fork(self._server, wanted, generation=generation)
                 await self._started
@@ -299,7 +301,7 @@ class LocalEngine:
         )
         if self._start_limit:
             loop = asyncio.get_running_loop()
-            self._start_limit.reschedule(loop.time() + self._config.start_timeout_s)
+            self._start_limit.reschedule(loop.time() + self._start_limit_s)
 
     def _arrived(self, rank: RankEffective) -> None:
         """Flags are effective only when every rank says the same of the same step."""
@@ -378,6 +380,12 @@ class LocalEngine:
 
     def _resolved(self, flags: Flags) -> dict[str, str]:
         return flag_registry.resolved(flags, has_demo_variants=self._config.has_demo_variants)
+
+    def _limit_s(self, wanted: Flags) -> float:
+        """How long a start with `wanted` may show no progress."""
+        execution = flag_registry.EXECUTION
+        has_to_compile = wanted[execution.name] != execution.fallback
+        return self._config.start_timeout_s + has_to_compile * self._config.compile_timeout_s
 
     def _missing(self) -> str:
         indexes = set(range(self._num_processes)) - self._ready.keys()

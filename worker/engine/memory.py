@@ -53,9 +53,10 @@ def summed(answers: Any) -> MemorySample:
     """The sample of the group from the answers of its ranks."""
     flag_bytes: Counter[str] = Counter()
     retained: Counter[int] = Counter()
-    resident_bytes, limits = 0, []
+    resident_bytes, num_graphs, limits = 0, 0, []
     for answer in answers:
         resident_bytes += answer["resident_bytes"]
+        num_graphs = max(num_graphs, answer["num_graphs"])
         limits.append(answer["limit_bytes"])
         flag_bytes.update(answer["flag_bytes"])
         retained.update({int(k): v for k, v in answer["retained_by_length"].items()})
@@ -64,4 +65,5 @@ def summed(answers: Any) -> MemorySample:
         limit_bytes=None if None in limits else sum(limits),
         flag_bytes=dict(flag_bytes),
         retained_by_length=dict(retained),
+        num_graphs=num_graphs,
     )

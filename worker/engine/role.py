@@ -15,7 +15,7 @@ import torch
 from worker.config import WorkerConfig
 from worker.decode.dedicated import DedicatedDecoder
 from worker.decode.stage import DecodeStage
-from worker.engine import follower, leader, limit, outlet, rank_weights, reports, runtime
+from worker.engine import follower, leader, limit, outlet, proof, rank_weights, reports, runtime
 from worker.engine.flip import Flip
 from worker.engine.outlet import Outlet
 from worker.engine.wiring import Ends
@@ -59,8 +59,9 @@ def _serve(ends: Ends, start: Start, supervisor: Channel) -> NoReturn:
     held = rank_weights.held(ends, start.config.model, start.checkpoint, supervisor=supervisor)
     # Before the ranks meet, and before the warm-up sets the limit on what may be allocated.
     latents_go_to = _outlet(ends, start, supervisor, line) if ends.index == 0 else None
+    proofs = proof.proven(start.flags, start.config, held, beat=line.beat)
     rank_weights.meet(ends)
-    rank = runtime.Runtime(ends, start.config, line, held)
+    rank = runtime.Runtime(ends, start.config, line, held, proofs)
     rank.warm_up(start.flags)
     effective = rank.effective(start.flags, generation=start.generation, step=0)
     line.beat()

@@ -22,6 +22,7 @@ from worker.engine import limit
 from worker.engine.api import RankEffective
 from worker.engine.injections import Injections
 from worker.engine.noise import Noise
+from worker.engine.proof import Proofs
 from worker.engine.session import PRE_ATTENTION, Chosen, Seen, SessionCompute
 from worker.engine.switch import ReduceSwitch
 from worker.engine.wiring import Ends
@@ -50,8 +51,10 @@ class StepOutcome:
 class Runtime:
     """Model, flags and at most one session of this rank."""
 
-    def __init__(self, ends: Ends, config: WorkerConfig, line: Line, held: Weights) -> None:
-        """Join the group, to compute with the weights `held`. Raises: PeerLostError."""
+    def __init__(
+        self, ends: Ends, config: WorkerConfig, line: Line, held: Weights, proofs: Proofs
+    ) -> None:
+        """Join the group, to compute with `held` as `proofs` says. Raises: PeerLostError."""
         self.rank, self.line, self.config = ends.index, line, config
         group.join(
             rendezvous=ends.rendezvous,
@@ -67,7 +70,10 @@ class Runtime:
             timeout_s=config.group_timeout_s,
         )
         self._switch = ReduceSwitch(ReducePlace(line=line, slots=slots, config=config))
-        self._transformer = Transformer(config.model, held, num_ranks=config.num_ranks)
+        self._proofs = proofs
+        self._transformer = Transformer(
+            config.model, held, num_ranks=config.num_ranks, execution=proofs.execution
+        )
         self._conditioning = Conditioning(config.model)
         self.told = Injections(config.faults, rank=ends.index)
         self._noise = Noise()
@@ -119,6 +125,7 @@ class Runtime:
             "limit_bytes": self._limit_bytes,
             "flag_bytes": self._flag_bytes(),
             "retained_by_length": {str(k): v for k, v in self._switch.retained_by_length.items()},
+            "num_graphs": self._proofs.execution.num_graphs,
         }
 
     def effective(self, flags: Mapping[str, str], *, generation: int, step: int) -> RankEffective:
@@ -162,6 +169,9 @@ class Runtime:
             return refusal
         if must_fail:
             return f"rank {self.rank} was told not to prepare {chosen.name}"
+        reason = self._proofs.refusal(flags)
+        if reason:
+            return f"rank {self.rank}: {reason}"
         return self._unproven(chosen)
 
     def _unproven(self, chosen: Chosen) -> str:

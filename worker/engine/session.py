@@ -22,12 +22,14 @@ from worker.cache.variants import KvCache
 from worker.config import ModelConfig
 from worker.engine import reports
 from worker.model.transformer import Denoised, Reduce, Transformer
-from worker.ops import pre_attention
+from worker.ops import pre_attention, pre_attention_faults
 from worker.ops.pre_attention import PreAttention
 
 PRE_ATTENTION: Mapping[str, PreAttention] = {
     "unfused": pre_attention.unfused,
     "fused": pre_attention.fused,
+    "fused_undeclared": pre_attention_faults.undeclared,
+    "fused_counting": pre_attention_faults.Counting(),
 }
 
 
@@ -123,7 +125,7 @@ class SessionCompute:
     def take(self, chosen: Chosen) -> None:
         """Go on with `chosen`, between two steps; what is held is converted."""
         self._chosen = chosen
-        self._cache.use(chosen.pre_attention)
+        self._cache.use(self._pre_attention)
         self._settle()
 
     def rebuild(self, prompt_LD: Tensor, *, num_kept: int, reduce: Reduce) -> None:
@@ -148,6 +150,13 @@ class SessionCompute:
         self._num_frames = len(self._seen)
         self._settle()
 
+    @property
+    def _pre_attention(self) -> PreAttention:
+        """As the execution runs it. `unfused` is op after op, so there is nothing to compile."""
+        chosen = self._chosen.pre_attention
+        is_whole = chosen is not pre_attention.unfused
+        return self._transformer.execution.form(chosen) if is_whole else chosen
+
     def _fresh(self, *, is_exact: bool = False) -> tuple[KvCache, KeyValueCache]:
         """An empty cache in the chosen format, or in that which stands in until it can be.
 
@@ -161,7 +170,7 @@ class SessionCompute:
             self._model,
             num_heads=self._transformer.num_heads,
             scales=self._scales,
-            pre_attention=self._chosen.pre_attention,
+            pre_attention=self._pre_attention,
         )
 
     def _recomputed(
@@ -200,7 +209,7 @@ class SessionCompute:
                 wanted,
                 self._model,
                 scales=self._scales,
-                pre_attention=self._chosen.pre_attention,
+                pre_attention=self._pre_attention,
             )
         except CalibrationError as error:  # before rank 0 has looked at the latent
             message = f"the cache sets no scales: {error}"

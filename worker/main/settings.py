@@ -74,7 +74,8 @@ class Settings(BaseModel):
         """
         preset = engine_config.PRESETS[self.preset]()
         changes: dict[str, Any] = {
-            "faults": tuple(Injection(**fault.model_dump()) for fault in self.faults)
+            "faults": tuple(Injection(**fault.model_dump()) for fault in self.faults),
+            "compiler_folder": str(self.state_dir / "compiler"),
         }
         if self.checkpoint is not None:
             folder = str(self.checkpoint.folder.absolute())

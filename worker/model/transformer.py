@@ -2,7 +2,7 @@
 
 Attention and MLP share the input norm and one row-parallel output product, so that a block needs
 one sum over the ranks where a sequential one needs two. Plain and eager; what makes it fast is
-handed in from outside: the cache, the sum, the weights.
+handed in from outside: the cache, the sum, the weights, and how the parts of a block are run.
 """
 
 # ruff: noqa: N803, N806, N815 - shape suffixes in names; the legend is below
@@ -19,7 +19,9 @@ from worker.cache import contents as contents_
 from worker.cache.contents import KeyValueCache, Tokens
 from worker.cache.ring import RingCursor
 from worker.config import ModelConfig
-from worker.model.weights import BlockWeights, Weights
+from worker.model import block as block_
+from worker.model.execution import EAGER, Execution
+from worker.model.weights import Weights
 from worker.ops import attention, norm, rope
 from worker.ops.pre_attention import Heads
 
@@ -54,6 +56,7 @@ class Denoised:
 class _Forward:
     """What is the same for every block of one forward."""
 
+    parts: Execution
     attend: Attend
     modulation_3D: Tensor
     reduce: Reduce
@@ -63,19 +66,28 @@ class _Forward:
 class Transformer:
     """The part of the model that one rank computes."""
 
-    def __init__(self, model: ModelConfig, weights: Weights, *, num_ranks: int) -> None:
+    def __init__(
+        self,
+        model: ModelConfig,
+        weights: Weights,
+        *,
+        num_ranks: int,
+        execution: Execution = EAGER,
+    ) -> None:
         """Compute with `weights`, which are those of one of `num_ranks`."""
         self._model = model
         self._weights = weights
+        self.execution = execution
         self.num_heads = model.num_heads // num_ranks
-        self._attention_width = self.num_heads * model.head_width
-        self._mlp_width = model.mlp_width // num_ranks
         self._modulations = tuple(
             self._modulation(1 - number / model.num_passes) for number in range(model.num_passes)
         )
 
     def first_forward(self, prompt_LD: Tensor, cache: KeyValueCache, *, reduce: Reduce) -> None:
-        """Fill the prefix of an empty `cache` from a prompt of any length within the bounds."""
+        """Fill the prefix of an empty `cache` from a prompt of any length within the bounds.
+
+        Eager whatever the execution: a graph for each length of a prompt would have no bound.
+        """
         length = prompt_LD.shape[0]
         turn = contents_.prefix_turn(length, time=0, split=self._model.rope_split)
         kept: list[Heads] = []
@@ -91,6 +103,7 @@ class Transformer:
         self._blocks(
             prompt_LD,
             _Forward(
+                parts=EAGER,
                 attend=attend,
                 modulation_3D=self._modulations[0],
                 reduce=reduce,
@@ -151,7 +164,11 @@ class Transformer:
             return cache.attend(block, cache.prepare(block, heads))
 
         return _Forward(
-            attend=attend, modulation_3D=modulation_3D, reduce=reduce, is_first_forward=False
+            parts=self.execution,
+            attend=attend,
+            modulation_3D=modulation_3D,
+            reduce=reduce,
+            is_first_forward=False,
         )
 
     def _velocity(self, latent_GC: Tensor, extra_ED: Tensor, forward: _Forward) -> Tensor:
@@ -160,32 +177,24 @@ class Transformer:
         return F.linear(norm.rms_norm(x_TD), self._weights.latent_out_CD)
 
     def _blocks(self, x_TD: Tensor, forward: _Forward) -> Tensor:
-        for block, block_weights in enumerate(self._weights.blocks):
-            shift_D, scale_D, gate_D = forward.modulation_3D + block_weights.modulation_3D
-            h_TD = norm.rms_norm(x_TD) * (1 + scale_D) + shift_D
-            joined_TK = self._joined(h_TD, block, block_weights, forward)
-            total_TD = forward.reduce.product(
-                joined_TK, block_weights.output_DK, is_first_forward=forward.is_first_forward
+        entered, left = forward.parts.form(block_.entered), forward.parts.form(block_.left)
+        for block, held in enumerate(self._weights.blocks):
+            made = entered(
+                x_TD,
+                forward.modulation_3D,
+                held.modulation_3D,
+                held.input_ND,
+                num_heads=self.num_heads,
+                head_width=self._model.head_width,
             )
-            x_TD = x_TD + (1 + gate_D) * total_TD
+            heads = Heads(q_HTD=made.q_HTE, k_HTD=made.k_HTE, v_HTD=made.v_HTE)
+            out_HTE = forward.attend(block, heads)
+            joined_TK = torch.cat([out_HTE.transpose(0, 1).flatten(1), made.mlp_TF], dim=1)
+            total_TD = forward.reduce.product(
+                joined_TK, held.output_DK, is_first_forward=forward.is_first_forward
+            )
+            x_TD = left(x_TD, total_TD, made.gate_D)
         return x_TD
-
-    def _joined(
-        self, h_TD: Tensor, block: int, block_weights: BlockWeights, forward: _Forward
-    ) -> Tensor:
-        """What goes into the output product of one block: this rank's heads and its MLP."""
-        wide = self._attention_width
-        q, k, v, gate_TF, up_TF = torch.split(
-            F.linear(h_TD, block_weights.input_ND),
-            [wide, wide, wide, self._mlp_width, self._mlp_width],
-            dim=1,
-        )
-        heads = Heads(q_HTD=self._heads(q), k_HTD=self._heads(k), v_HTD=self._heads(v))
-        out_HTE = forward.attend(block, heads)
-        return torch.cat([out_HTE.transpose(0, 1).flatten(1), F.silu(gate_TF) * up_TF], dim=1)
-
-    def _heads(self, x_TQ: Tensor) -> Tensor:
-        return x_TQ.view(x_TQ.shape[0], self.num_heads, -1).transpose(0, 1)
 
     def _modulation(self, noise_level: float) -> Tensor:
         """Shift, scale and gate of one noise level, shared by all blocks: [3, D]."""

@@ -8,8 +8,9 @@ place; a write that is not declared as one is dropped by the compiler in silence
 
 # ruff: noqa: N803, N806, N815 - shape suffixes in names; the legend is below
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ PreAttention = Callable[[Heads, rope.Turn, Place], Tensor]
 def unfused(heads: Heads, turn: rope.Turn, place: Place) -> Tensor:
     """Fill the slots of `place`; returns the normed and turned q_HTD."""
     k_HTD = rope.rotated(norm.rms_norm(heads.k_HTD), turn)
-    k_HTD, v_HTD = _stored(k_HTD, heads.v_HTD, place)
+    k_HTD, v_HTD = stored(k_HTD, heads.v_HTD, place)
     write_slots(place.keys_HSD, place.values_HSD, place.at_T, k_HTD, v_HTD)
     return rope.rotated(norm.rms_norm(heads.q_HTD), turn)
 
@@ -58,13 +59,13 @@ def fused(heads: Heads, turn: rope.Turn, place: Place) -> Tensor:
     """
     q_HTD = rope.rotated(norm.rms_norm(heads.q_HTD.float()), turn)
     k_HTD = rope.rotated(norm.rms_norm(heads.k_HTD.float()), turn)
-    k_HTD, v_HTD = _stored(k_HTD, heads.v_HTD, place)
+    k_HTD, v_HTD = stored(k_HTD, heads.v_HTD, place)
     _put(place.keys_HSD, place.at_T, k_HTD)
     _put(place.values_HSD, place.at_T, v_HTD)
     return q_HTD.to(heads.q_HTD.dtype)
 
 
-def _stored(k_HTD: Tensor, v_HTD: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+def stored(k_HTD: Tensor, v_HTD: Tensor, place: Place) -> tuple[Tensor, Tensor]:
     """Both in the dtype of the cache; what had to be clamped is added to the counts."""
     if place.scales is None:
         return k_HTD.to(place.keys_HSD.dtype), v_HTD.to(place.values_HSD.dtype)
@@ -99,6 +100,11 @@ def _no_slots(*_: Tensor) -> None:
     """For shapes only: nothing is returned."""
 
 
+WRITE_SLOTS: Mapping[str, Callable[..., None]] = MappingProxyType(
+    {"CompositeExplicitAutograd": _write_slots, "Meta": _no_slots}
+)
+
+
 def _defined() -> torch.library.Library:
     """The op by its schema and not by `custom_op`, which imports the compiler into every rank."""
     library = torch.library.Library("steadyframe", "DEF")  # type: ignore[no-untyped-call] # torch's
@@ -106,8 +112,8 @@ def _defined() -> torch.library.Library:
         "write_slots(Tensor(a!) keys, Tensor(b!) values, Tensor at, Tensor new_keys,"
         " Tensor new_values) -> ()"
     )
-    library.impl("write_slots", _write_slots, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call] # as above
-    library.impl("write_slots", _no_slots, "Meta")  # type: ignore[no-untyped-call] # as above
+    for key, kernel in WRITE_SLOTS.items():
+        library.impl("write_slots", kernel, key)  # type: ignore[no-untyped-call] # as above
     return library
 
 

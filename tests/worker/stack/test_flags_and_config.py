@@ -16,6 +16,7 @@ def test_what_is_left_out_is_at_its_fallback() -> None:
         "position_reset": "delta_window",
         "pre_attention": "unfused",
         "decoder": "dedicated",
+        "execution": "eager",
     }
 
 
@@ -99,9 +100,11 @@ def test_a_configuration_survives_its_trip_to_the_fork_server(preset: str) -> No
         ("memory_headroom_bytes", 5),
         ("max_chunks_ahead", 0),
         ("jpeg_quality", 100),
+        ("compile_timeout_s", 0.0),
+        ("compile_backend", "eager"),
     ],
 )
-def test_a_worker_value_that_is_not_allowed_is_named(key: str, value: float) -> None:
+def test_a_worker_value_that_is_not_allowed_is_named(key: str, value: object) -> None:
     """Key, value and what is allowed."""
     with pytest.raises(config.ConfigError, match=f"{key} is {value!r}; allowed: "):
         config.from_fields({**config.to_fields(config.tiny()), key: value})
