@@ -101,6 +101,7 @@ def _alive() -> int:
         ),
     ],
 )
+@pytest.mark.slow
 def test_ten_thousand_steps_keep_nothing(kv_cache: str, position_reset: str) -> None:
     """Neither a tensor nor a page."""
     drive = Drive(ONE_BLOCK_MODEL, {"kv_cache": kv_cache, "position_reset": position_reset})
