@@ -1,8 +1,10 @@
 """All checks of one set of flags in the order of their run, for people and for scripts."""
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -75,10 +77,11 @@ def run(asked: Asked, *, note: Callable[[str], None]) -> Report:
 
 def _checks(asked: Asked, subject: Subject) -> Iterator[Check]:
     yield from _not_covered(subject.flags)
-    for backend in asked.backends:
-        form, counter = compiled.subject_by(backend, subject)
-        yield from numerics.run(form, name=backend, seed=asked.seed)
-        yield graphs.run(form, counter, name=backend, seed=asked.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        for backend in asked.backends:
+            form = compiled.subject_by(backend, subject, folder=Path(folder))
+            yield from numerics.run(form, name=backend, seed=asked.seed)
+            yield graphs.run(form, name=backend, seed=asked.seed)
     device = synchronisation.CudaWaits()
     yield from synchronisation.run(subject, seed=asked.seed, device=device)
 

@@ -19,7 +19,9 @@ from worker.config import TINY_EDGE_MODEL, ModelConfig
 from worker.engine.noise import Noise
 from worker.engine.session import Chosen, SessionCompute
 from worker.model import weights
+from worker.model.execution import EAGER, Execution
 from worker.model.transformer import Reduce, Transformer
+from worker.model.weights import Weights
 from worker.shapes import FULL_MODEL
 
 # Production's heads, window, period and element; two blocks, so that an error of the first is in
@@ -62,6 +64,7 @@ class Subject:
     chosen_of: Callable[[Mapping[str, str]], Chosen] = Chosen.of
     session: type[SessionCompute] = SessionCompute
     reduce: Reduce = field(default_factory=Alone)
+    execution: Execution = EAGER
 
 
 class Drive:
@@ -76,7 +79,12 @@ class Drive:
         self.cursor = RingCursor(window=model.window, reset_period=model.reset_period)
         with torch.inference_mode():
             self._session = subject.session(
-                _transformer(model, str(torch.get_default_device())),
+                Transformer(
+                    model,
+                    _weights(model, str(torch.get_default_device())),
+                    num_ranks=1,
+                    execution=subject.execution,
+                ),
                 model,
                 subject.chosen_of(subject.flags if flags is None else flags),
                 prompt_LD=self._noise.of_prompt(seed, length=length, width=model.width),
@@ -107,7 +115,7 @@ class Drive:
 
 
 @cache
-def _transformer(model: ModelConfig, device: str) -> Transformer:
-    del device  # where it is made, and so a part of its name
+def _weights(model: ModelConfig, device: str) -> Weights:
+    del device  # where they are made, and so a part of their name
     with torch.inference_mode():
-        return Transformer(model, weights.draw(model, rank=0, num_ranks=1), num_ranks=1)
+        return weights.draw(model, rank=0, num_ranks=1)

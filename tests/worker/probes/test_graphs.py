@@ -1,19 +1,20 @@
 """The number of graphs after warm-up: constant for right code, and each kind of growth is found."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.worker.probes import faults
+from worker.model.execution import Compiled, Eager
 from worker.probes import compiled, graphs
 from worker.probes.check import Check, Verdict
-from worker.probes.compiled import Compiler, NoGraphs
 from worker.probes.subject import Subject
 
 
 def _found(subject: Subject, backend: str) -> Check:
-    form, counter = compiled.subject_by(backend, subject)
-    return graphs.run(form, counter, name=backend, seed=7)
+    form = compiled.subject_by(backend, subject, folder=Path("unused"))
+    return graphs.run(form, name=backend, seed=7)
 
 
 def test_eager_has_none_and_stays_there() -> None:
@@ -26,16 +27,17 @@ def test_eager_has_none_and_stays_there() -> None:
 def test_compiled_has_some_and_stays_there(kv_cache: str) -> None:
     """Over 50 lengths, resets and flips between two ops."""
     subject = faults.subject(kv_cache=kv_cache, pre_attention="fused")
-    form, counter = compiled.subject_by("aot_eager", subject)
-    found = graphs.run(form, counter, name="aot_eager", seed=7)
+    execution = Compiled(backend="aot_eager", folder=None)
+    found = graphs.run(replace(subject, execution=execution), name="aot_eager", seed=7)
     assert (found.verdict, found.value) == (Verdict.PASS, 0)
-    assert counter.num_graphs >= 2
+    assert execution.num_graphs >= 2
 
 
 def test_a_graph_for_each_prompt_length_is_found() -> None:
-    compiler = Compiler("aot_eager")
-    subject = replace(faults.subject(), reduce=faults.ProductByLength(compiler.form))
-    found = graphs.run(subject, compiler, name="aot_eager", seed=7)
+    execution = Compiled(backend="aot_eager", folder=None)
+    product = faults.ProductByLength(execution.form)
+    subject = replace(faults.subject(), execution=execution, reduce=product)
+    found = graphs.run(subject, name="aot_eager", seed=7)
     assert found.verdict is Verdict.FAIL
 
 
@@ -44,9 +46,9 @@ def test_a_cursor_that_is_compiled_in_is_found() -> None:
 
 
 def test_growth_is_told_by_how_much() -> None:
-    """Without a limit of torch in between: one graph more for every session."""
+    """Without a limit of torch in between: so many graphs more each time one looks."""
 
-    class Growing(NoGraphs):
+    class Growing(Eager):
         num_asked = 0
 
         @property
@@ -54,5 +56,6 @@ def test_growth_is_told_by_how_much() -> None:
             self.num_asked += 1
             return 5 * self.num_asked
 
-    found = graphs.run(faults.subject(), Growing(), name="eager", seed=7)
+    subject = replace(faults.subject(), execution=Growing())
+    found = graphs.run(subject, name="eager", seed=7)
     assert (found.verdict, found.value, found.bound) == (Verdict.FAIL, 5, 0)
