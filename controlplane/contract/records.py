@@ -20,9 +20,8 @@ from controlplane.contract.messages import (
     Version,
     Whole,
 )
+from controlplane.contract.telemetry import MAX_GPUS, Clamps, GpuReading, Milliseconds, StepTimes
 from controlplane.contract.vocabulary import CONTRACT_VERSION, EventName, Outcome, Reason
-
-Milliseconds = Annotated[Real, Field(ge=0, le=1e12, allow_inf_nan=False)]
 
 
 class Record(BaseModel):
@@ -108,7 +107,12 @@ class ProcessWindow(Record):
     flag_bytes: dict[str, Count] = {}
     lengths: Annotated[list[LengthBytes], Field(max_length=100_000)] = []
     num_sessions_started: Count  # since the incarnation began: exposes sessions that left no record
+    # Of all GPUs of the worker together; None if one of them does not tell.
     power_w: Annotated[Real, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
+    # None: no step has told its times, nobody counts, or the GPUs cannot be read. Never a zero.
+    steps: StepTimes | None = None
+    clamps: Clamps | None = None
+    gpus: Annotated[list[GpuReading], Field(max_length=MAX_GPUS)] | None = None
 
 
 RECORD_TYPES: dict[EventName, type[Record]] = {

@@ -21,6 +21,13 @@ FLOOR_FPS: Final = 24.0
 LEAST_STREAMED_S: Final = 1.0
 # One chunk is four frames at 24 fps.
 STEP_DEADLINE_MS: Final = 1000 * 4 / 24
+# Upper bounds of the classes in which step times are counted, finer around the deadline, where a
+# few milliseconds decide. They travel as counts alone: other bounds would be another field.
+STEP_BOUNDS_MS: Final = (
+    *(80.0, 100.0, 120.0, 130.0, 140.0, 145.0, 150.0, 155.0, 160.0, 163.0),
+    STEP_DEADLINE_MS,
+    *(170.0, 175.0, 180.0, 190.0, 200.0, 225.0, 250.0, 275.0, 300.0),
+)
 
 # Names a peer chooses for itself (worker, fleet, flag, variant, arm): bounded, and safe to show.
 NAME_PATTERN: Final = r"^[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?$"

@@ -13,7 +13,7 @@ from controlplane.store import history, session_views
 from controlplane.store import workers as worker_store
 from controlplane.store.history import Flip, Transition
 from controlplane.store.queries import FleetRow
-from controlplane.store.session_views import MemoryView, SessionView
+from controlplane.store.session_views import ProcessView, SessionView
 from controlplane.store.transaction import Connection
 
 # As many as a person looks through; the lists of the API go on from there.
@@ -37,7 +37,7 @@ class WorkerPage:
 
     worker: Worker
     explained: Mapping[str, Any]
-    memory: MemoryView | None
+    process: ProcessView | None
     sessions: tuple[SessionView, ...]
     flips: tuple[Flip, ...]
 
@@ -67,7 +67,7 @@ def worker(conn: Connection, fleet_name: str, name: str, *, now: datetime) -> Wo
     return WorkerPage(
         worker=found,
         explained=workers.explain(conn, fleet_name, name, now=now),
-        memory=session_views.memory(conn, incarnation=found.incarnation),
+        process=session_views.process(conn, incarnation=found.incarnation),
         sessions=session_views.recent(conn, fleet=fleet_name, worker=name, limit=NUM_SHOWN),
         flips=history.flips_of(conn, worker_id=found.id, limit=NUM_SHOWN),
     )

@@ -168,6 +168,9 @@ process_windows = Table(
     json_value("lengths"),
     count("num_sessions_started"),
     Column("power_w", Float),
+    json_value("steps", nullable=True),
+    json_value("clamps", nullable=True),
+    json_value("gpus", nullable=True),
 )
 # What has been received, kept for 48 h: a repeat after that merges to the same row, only uncounted.
 receipts = Table(

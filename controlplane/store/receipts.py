@@ -81,6 +81,7 @@ def put_process_window(
     conn: Connection, life: Life, window: ProcessWindow, *, now: datetime
 ) -> None:
     """Keep `window` if it is the newest of its incarnation."""
+    told = window.model_dump(mode="json", include={"steps", "clamps", "gpus"})
     row: dict[str, Any] = {
         "incarnation": life.id,
         "worker_id": life.worker_id,
@@ -92,6 +93,7 @@ def put_process_window(
         "lengths": [[one.length, one.retained_bytes] for one in window.lengths],
         "num_sessions_started": window.num_sessions_started,
         "power_w": window.power_w,
+        **told,
     }
     dialect.upsert(conn, process_windows, row, where=process_windows.c.seq < window.seq)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, select
 
+from controlplane.contract.telemetry import Clamps, GpuReading, StepTimes
 from controlplane.contract.vocabulary import ARM_CANARY, Outcome
 from controlplane.domain.canary import Canary
 from controlplane.store import session_row
@@ -32,7 +33,7 @@ class SessionView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryView:
+class ProcessView:
     """What the newest process window of one incarnation says."""
 
     received_at: datetime
@@ -40,6 +41,10 @@ class MemoryView:
     limit_bytes: int | None
     flag_bytes: Mapping[str, int]
     lengths: tuple[tuple[int, int], ...]  # first-forward length, bytes kept for it
+    power_w: float | None
+    steps: StepTimes | None
+    clamps: Clamps | None
+    gpus: tuple[GpuReading, ...] | None
 
 
 def recent(
@@ -76,18 +81,24 @@ def of_arms(
     return tuple(_view(row) for row in rows)
 
 
-def memory(conn: Connection, *, incarnation: str) -> MemoryView | None:
+def process(conn: Connection, *, incarnation: str) -> ProcessView | None:
     """The newest process window of the incarnation; None before its first."""
     known = process_windows.c.incarnation == incarnation
     row = conn.execute(select(process_windows).where(known)).first()
     if row is None:
         return None
-    return MemoryView(
+    return ProcessView(
         received_at=row.received_at,
         resident_bytes=row.resident_bytes,
         limit_bytes=row.limit_bytes,
         flag_bytes=row.flag_bytes,
         lengths=tuple((length, kept) for length, kept in row.lengths),
+        power_w=row.power_w,
+        steps=StepTimes.model_validate(row.steps) if row.steps else None,
+        clamps=Clamps.model_validate(row.clamps) if row.clamps else None,
+        gpus=None
+        if row.gpus is None
+        else tuple(GpuReading.model_validate(gpu) for gpu in row.gpus),
     )
 
 

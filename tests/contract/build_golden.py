@@ -29,6 +29,7 @@ from controlplane.contract.records import (
     SessionStarted,
     SessionWindow,
 )
+from controlplane.contract.telemetry import Clamps, GpuReading, HeadClamps, StepTimes
 from controlplane.contract.vocabulary import Outcome, Reason
 
 FOLDER = Path(__file__).parent / "golden"
@@ -124,6 +125,20 @@ GOLDEN: dict[str, BaseModel] = {
         seq=10, generation=17, resident_bytes=3_000_000_000, limit_bytes=4_000_000_000,
         flag_bytes={"fused_allreduce": 8}, lengths=[LengthBytes(length=77, retained_bytes=8)],
         num_sessions_started=5, power_w=612.5,
+        steps=StepTimes(
+            num_steps=721, num_at_most=[0, *range(1, 19), 720], diffusion_ms=108_000.5,
+            reduce_ms=8_000.25, decoder_ms=1_100.5, encode_ms=360.5,
+        ),
+        clamps=Clamps(
+            num_keys=41, num_values=3,
+            worst=[HeadClamps(block=2, head=59, num_keys=40, num_values=0)],
+        ),
+        gpus=[
+            GpuReading(
+                index=0, power_w=612.5, sm_clock_mhz=1755.0, memory_used_bytes=70_000_000_000,
+                throttle_reasons=["sw_power_cap"],
+            )
+        ],
     ),
 }  # fmt: skip
 

@@ -33,11 +33,13 @@ from worker.agent.desired import DesiredWatch
 from worker.agent.facts import Facts
 from worker.agent.identity import Identity
 from worker.agent.intent import Cause, Draw, Flags, Intent, Wanted
+from worker.agent.measure import Parts
 from worker.agent.records import Ledger
 from worker.agent.reports import Reports
 from worker.agent.sender import Delivery, Sender
 from worker.agent.sessions import Session
 from worker.agent.spool import Spool
+from worker.agent.steps import StepTally
 
 # How late a lapse, a break-glass file or a due window may be noticed between two steps.
 PULSE_S = 0.05
@@ -73,8 +75,7 @@ class Agent:
         self._clock = clock
         self._environment = environment
         self._randomness = randomness or random.SystemRandom()
-        self._lock = threading.RLock()
-        self._stopping = threading.Event()
+        self._lock, self._stopping = threading.RLock(), threading.Event()
         self._is_known = threading.Event()  # the control plane has answered the registration
         self._threads: list[threading.Thread] = []
         self._on_change: OnChange = lambda _wanted: None
@@ -99,6 +100,7 @@ class Agent:
             config.url, fleet=config.fleet, worker=config.worker, token_file=config.token_file
         )
         self._open_spool(wall_ns)
+        self._steps = StepTally()
         self._reports = Reports(self._control_plane, randomness=self._randomness)
         self._facts = Facts(
             self._reports,
@@ -281,6 +283,7 @@ class Agent:
         """Put a `process.window` in the spool; the fields are those the agent cannot know."""
         with self._lock:
             all_fields = {
+                "steps": self._steps.times(),
                 **fields,
                 "generation": self._intent.generation,
                 "num_sessions_started": self._num_sessions_started,
@@ -296,6 +299,10 @@ class Agent:
     def generation(self) -> int:
         """Last generation accepted."""
         return self._intent.generation
+
+    def on_step(self, parts: Parts) -> None:
+        """Count a step that was delivered."""
+        self._steps.add(parts)
 
     def on_session_ended(self, session: Session) -> None:
         """Forget the session; what the next one will draw is wanted from now on."""

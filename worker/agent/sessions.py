@@ -30,6 +30,10 @@ class Host(Protocol):
         """Last generation accepted."""
         ...
 
+    def on_step(self, parts: Parts) -> None:
+        """A step was delivered and told its times; never the first of a session."""
+        ...
+
     def on_session_ended(self, session: "Session") -> None:
         """The session is over and on record."""
         ...
@@ -64,6 +68,7 @@ class Session:
         self._waited_s = 0.0
         self._send_began_at: float | None = None
         self._was_below_floor = False
+        self._has_delivered = False
         self._lock = threading.RLock()
         self._ended: SessionEnded | None = None
 
@@ -147,6 +152,10 @@ class Session:
             )
             self._meter.add(delivery)
             self._waited_s = 0.0
+            # The time of the first is mostly that of the first forward: no step's.
+            if parts is not None and self._has_delivered:
+                self._host.on_step(parts)
+            self._has_delivered = True
 
     def reading(self) -> Reading:
         """The measures so far."""

@@ -10,7 +10,7 @@ from controlplane.domain.fleet import Worker
 from controlplane.services.pages import WorkerPage
 from controlplane.store.history import Flip
 from controlplane.store.session_views import SessionView
-from controlplane.web.present import charts, words
+from controlplane.web.present import charts, process, words
 from controlplane.web.present import fleet as fleet_view
 from controlplane.web.present.words import Answer, State, Tone
 
@@ -75,6 +75,7 @@ class WorkerView:
     pins: tuple[PinView, ...]
     memory: str
     lengths: tuple[charts.Bar, ...]
+    telemetry: tuple[tuple[str, str], ...]
     preview: str  # what its frame is of, or why there is none
     has_streamed: bool
     can_preview: bool
@@ -106,6 +107,7 @@ def view(page: WorkerPage, *, now: datetime) -> WorkerView:
         ),
         memory=_memory(page, now=now),
         lengths=_lengths(page),
+        telemetry=process.facts(page.process) if page.process else (),
         preview=_preview(page.sessions),
         has_streamed=bool(page.sessions),
         can_preview=bool(worker.address),
@@ -189,7 +191,7 @@ def _last_opened(flips: Sequence[Flip]) -> str:
 
 
 def _memory(page: WorkerPage, *, now: datetime) -> str:
-    memory = page.memory
+    memory = page.process
     if memory is None:
         return "no process window has been received"
     limit = f" of {words.size(memory.limit_bytes)}" if memory.limit_bytes else ""
@@ -201,12 +203,12 @@ def _memory(page: WorkerPage, *, now: datetime) -> str:
 
 
 def _lengths(page: WorkerPage) -> tuple[charts.Bar, ...]:
-    if page.memory is None:
+    if page.process is None:
         return ()
     return charts.bars(
         [
             (f"{length} tokens", float(kept), words.size(kept))
-            for length, kept in page.memory.lengths
+            for length, kept in page.process.lengths
         ]
     )
 
