@@ -39,8 +39,8 @@ _FUSED_ON_H100 = Default(
 _WRITE_KERNEL = Default(
     variant="fused",
     measurement=(
-        "a cache write in one kernel takes 5.8 us against 257 us op by op, "
-        "of one rank's shape on one H200 (measured)"
+        "what comes before attention takes 11.5 us a call in one kernel against 294 us op by op, "
+        "FP8, at one rank's shape on one H200 (measured)"
     ),
 )
 _OWN_DECODER = Default(

@@ -34,7 +34,7 @@ class Place:
 
     keys_HSD: Tensor
     values_HSD: Tensor
-    at_T: Tensor  # int64: the slot of each new token
+    at_T: Tensor  # int64: the slot of each new token; consecutive, which the GPU's kernel relies on
     scales: fp8.HeadScales | None = None  # given for e4m3
     clamped_2H: Tensor | None = None  # int64: clamped so far, keys and values of each head
 
@@ -55,8 +55,12 @@ def fused(heads: Heads, turn: rope.Turn, place: Place) -> Tensor:
 
     Per number the two differ by the roundings that `unfused` makes on its way: none for float32
     inputs but the order of the sums, a few units of bfloat16 otherwise; in e4m3 that moves a
-    number by at most one step.
+    number by at most one step. On a GPU it is one kernel.
     """
+    if heads.k_HTD.is_cuda:
+        from worker.ops import pre_attention_cuda  # Triton is there with PyTorch for CUDA only
+
+        return pre_attention_cuda.fused(heads, turn, place)
     q_HTD = rope.rotated(norm.rms_norm(heads.q_HTD.float()), turn)
     k_HTD = rope.rotated(norm.rms_norm(heads.k_HTD.float()), turn)
     k_HTD, v_HTD = stored(k_HTD, heads.v_HTD, place)
