@@ -50,7 +50,8 @@ def test_the_preview_shows_a_frame_of_the_worker(page: Page, site: Site) -> None
 
     expect(image).to_be_visible()
     expect(image).to_have_attribute("src", re.compile(r"\?n=\d+"))
-    assert image.evaluate("image => image.naturalWidth") == 384
+    # Waited for: a source that has just been named is not loaded yet.
+    expect(image).to_have_js_property("naturalWidth", 384)
 
 
 def test_every_page_reads_without_scripts(

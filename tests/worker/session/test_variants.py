@@ -33,7 +33,8 @@ FP8 = 1.5e-2
 CONTEXT = 3e-2
 
 KV_CACHE, POSITION_RESET, PRE_ATTENTION = (
-    flags.REGISTRY[name].variants for name in ("kv_cache", "position_reset", "pre_attention")
+    flags.REGISTRY[name].allowed(has_demo_variants=False)
+    for name in ("kv_cache", "position_reset", "pre_attention")
 )
 _RESETS = pytest.mark.parametrize("position_reset", POSITION_RESET)
 
