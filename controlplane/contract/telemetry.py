@@ -12,8 +12,6 @@ from controlplane.contract.messages import Count, Name, Real, Whole
 
 Milliseconds = Annotated[Real, Field(ge=0, le=1e12, allow_inf_nan=False)]
 Index = Annotated[Whole, Field(ge=0, le=65_535)]
-# As many heads are named; the totals count all.
-MAX_WORST_HEADS = 10
 MAX_GPUS = 64
 
 
@@ -68,12 +66,15 @@ class HeadClamps(_Part):
 
 
 class Clamps(_Part):
-    """Numbers that did not fit FP8 and were clamped, since the present group of ranks began."""
+    """Numbers that did not fit FP8 and were clamped, since the ranks began to watch them.
+
+    They begin anew with each group of ranks, and when the flag `fp8_monitor` changes.
+    """
 
     num_keys: Count
     num_values: Count
     # Those with most, the worst first; a head without any is not named.
-    worst: Annotated[list[HeadClamps], Field(max_length=MAX_WORST_HEADS)] = []
+    worst: Annotated[list[HeadClamps], Field(max_length=vocabulary.MAX_WORST_HEADS)] = []
 
     @model_validator(mode="after")
     def _heads_are_part_of_the_whole(self) -> Self:

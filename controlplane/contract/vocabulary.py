@@ -29,6 +29,9 @@ STEP_BOUNDS_MS: Final = (
     *(170.0, 175.0, 180.0, 190.0, 200.0, 225.0, 250.0, 275.0, 300.0),
 )
 
+# As many heads with clamped numbers a process window names; its totals count all.
+MAX_WORST_HEADS: Final = 10
+
 # Names a peer chooses for itself (worker, fleet, flag, variant, arm): bounded, and safe to show.
 NAME_PATTERN: Final = r"^[a-z0-9]([a-z0-9_.-]{0,61}[a-z0-9])?$"
 MAX_INT64: Final = 2**63 - 1

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from controlplane.contract import vocabulary
 from controlplane.contract.records import ProcessWindow
-from controlplane.contract.telemetry import MAX_GPUS, MAX_WORST_HEADS, StepTimes
+from controlplane.contract.telemetry import MAX_GPUS, StepTimes
+from controlplane.contract.vocabulary import MAX_WORST_HEADS
 
 NUM_CLASSES = len(vocabulary.STEP_BOUNDS_MS)
 HEAD = {"block": 1, "head": 2, "num_keys": 1, "num_values": 0}

@@ -15,6 +15,7 @@ from torch import Tensor
 from worker.cache.contents import Contents
 from worker.config import ConfigError
 from worker.ops import fp8
+from worker.ops.late import LateCopies
 
 # Rounding to e4m3 makes a number at most 1/16 larger: 416 becomes at most 442, and after another
 # turn both channels of a pair still lie below 448.
@@ -93,42 +94,24 @@ def _or_one(largest_BH: Tensor) -> Tensor:
 class ClampCounts:
     """Counts of clamped numbers, kept on the device and read late, so that no step waits for them.
 
-    Twice as many buffers as copies under way: what is read was copied two calls ago.
+    What is read was copied in the call before the last.
     """
 
-    _NUM_BUFFERS = 2
-
     def __init__(self, *, num_blocks: int, num_heads: int, device: torch.device) -> None:
-        shape = (2, num_blocks, num_heads)
         # One after the other in memory, so that a block's counts look alike whatever their number.
         blocks_B2H = torch.zeros((num_blocks, 2, num_heads), dtype=torch.int64, device=device)
         self.on_device_2BH = blocks_B2H.transpose(0, 1)
-        is_pinned = device.type == "cuda"
-        self._host = [
-            torch.zeros(shape, dtype=torch.int64, device="cpu", pin_memory=is_pinned)
-            for _ in range(self._NUM_BUFFERS)
-        ]
-        self._events: list[torch.cuda.Event | None] = [None] * self._NUM_BUFFERS
-        self._num_copies = 0
+        self._copies: LateCopies | None = None
 
     def publish(self) -> None:
         """Start a copy of the counts to the host; call once a step, it waits for nothing."""
-        number = self._num_copies % self._NUM_BUFFERS
-        self._host[number].copy_(self.on_device_2BH, non_blocking=True)
-        if self.on_device_2BH.is_cuda:
-            event = torch.cuda.Event()  # type: ignore[no-untyped-call] # torch leaves it untyped
-            event.record()
-            self._events[number] = event
-        self._num_copies += 1
+        if self._copies is None:  # memory that a device can write to is not had for nothing
+            self._copies = LateCopies(self.on_device_2BH)
+        self._copies.start()
 
     def late(self) -> Tensor | None:
         """Keys and values clamped so far, of each block and head, as of the call before the last.
 
         Returns: [2, B, H]; nothing while there is no copy that is surely done. Never waits.
         """
-        if self._num_copies < self._NUM_BUFFERS:
-            return None
-        oldest = self._num_copies % self._NUM_BUFFERS
-        event = self._events[oldest]
-        is_done = event is None or event.query()  # type: ignore[no-untyped-call] # as above
-        return self._host[oldest].clone() if is_done else None
+        return None if self._copies is None else self._copies.read()

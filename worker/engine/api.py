@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from worker.engine.clamps import ClampSample
 from worker.prompts import Prompt
 
 Flags = Mapping[str, str]  # flag name -> variant, e.g. {"fused_allreduce": "nccl"}
@@ -102,6 +103,8 @@ class MemorySample:
     flag_bytes: Mapping[str, int]  # retained by each flag's own code
     retained_by_length: Mapping[int, int]  # first-forward length -> bytes kept for it
     num_graphs: int = 0  # compiled so far by the rank that has most; a constant after the start
+    # Since the ranks began to watch what FP8 clamps; None where one does not.
+    clamps: ClampSample | None = None
 
 
 Event = Effective | FlagsRefused | Fault

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from worker.engine import reports
+from worker.engine import clamps, reports
 from worker.engine.api import MemorySample
+from worker.engine.clamps import ClampSample
 from worker.engine.group import Group
 
 _NOTHING = MemorySample(resident_bytes=0, limit_bytes=None, flag_bytes={}, retained_by_length={})
@@ -54,11 +55,13 @@ def summed(answers: Any) -> MemorySample:
     flag_bytes: Counter[str] = Counter()
     retained: Counter[int] = Counter()
     resident_bytes, num_graphs, limits = 0, 0, []
+    clamped: list[ClampSample | None] = []
     for answer in answers:
         resident_bytes += answer["resident_bytes"]
         num_graphs = max(num_graphs, answer["num_graphs"])
         limits.append(answer["limit_bytes"])
         flag_bytes.update(answer["flag_bytes"])
+        clamped.append(clamps.from_fields(answer.get("clamps")))
         retained.update({int(k): v for k, v in answer["retained_by_length"].items()})
     return MemorySample(
         resident_bytes=resident_bytes,
@@ -66,4 +69,5 @@ def summed(answers: Any) -> MemorySample:
         flag_bytes=dict(flag_bytes),
         retained_by_length=dict(retained),
         num_graphs=num_graphs,
+        clamps=clamps.merged(clamped),
     )

@@ -11,6 +11,8 @@ from typing import Any
 from worker.agent import files
 from worker.agent.agent import Agent
 from worker.engine.engine import EngineStartError, LocalEngine, WeightsRefusedError
+from worker.main import nvml
+from worker.main.gpus import GpuSampler
 from worker.main.settings import Settings
 from worker.main.supervisor import Supervisor
 from worker.server.viewer_server import ViewerServer
@@ -31,6 +33,7 @@ async def run(settings: Settings) -> None:
         loop.add_signal_handler(number, stopping.set)
     config = settings.worker_config()
     agent = Agent(settings.agent_config())
+    gpus = GpuSampler(nvml.boards, period_s=settings.window_s)
     supervisor = Supervisor(
         LocalEngine(config),
         agent,
@@ -38,15 +41,18 @@ async def run(settings: Settings) -> None:
         window_s=settings.window_s,
         start_errors=(EngineStartError,),
         final_errors=(WeightsRefusedError,),
+        gpus=gpus.readings,
     )
     server = ViewerServer(supervisor, rate_fps=settings.rate_fps)
     port = await server.open(host=settings.host, port=settings.port)
     address = f"ws://{settings.host}:{port}"
     _write_worker_file(settings, address=address, incarnation=agent.incarnation)
     logger.info("worker_listening address=%s", address)
+    gpus.start()
     try:
         await _serve(supervisor, agent, address=address, stopping=stopping)
     finally:
+        gpus.stop()
         supervisor.drain()
         await server.close()
         await supervisor.stop()

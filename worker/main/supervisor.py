@@ -9,9 +9,10 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from controlplane.contract.records import LengthBytes
+from controlplane.contract.telemetry import Clamps, GpuReading
 from controlplane.contract.vocabulary import Reason
 from worker import flags as flag_registry
 from worker.agent.agent import Agent, NotAdmittingError
@@ -20,6 +21,7 @@ from worker.agent.retry import Backoff
 from worker.agent.spool import SpoolFullError
 from worker.engine.api import Effective, Engine, Event, Fault, FlagsRefused
 from worker.main import asking
+from worker.main import gpus as gpu_readings
 from worker.main.flips import Flips
 from worker.main.performance import EnginePerformance
 from worker.main.probing import Probing
@@ -49,12 +51,14 @@ class Supervisor:
         window_s: float,
         start_errors: tuple[type[Exception], ...] = (),
         final_errors: tuple[type[Exception], ...] = (),
+        gpus: Callable[[], list[GpuReading] | None] = lambda: None,
         randomness: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`start_errors` are what the engine raises when a group cannot be brought up.
 
-        `final_errors` are those of them after which no other attempt goes better.
+        `final_errors` are those of them after which no other attempt goes better. `gpus` answers
+        at once with what was read of them last, None if that is old.
         """
         self._engine = engine
         self._agent = agent
@@ -63,7 +67,7 @@ class Supervisor:
         self._length_bounds = length_bounds
         self._window_s = window_s
         self._start_errors, self._final_errors = start_errors, final_errors
-        self._clock = clock
+        self._clock, self._gpus = clock, gpus
         self._backoff = Backoff(
             randomness or random.SystemRandom(),
             first_s=FIRST_RESTART_WAIT_S,
@@ -301,12 +305,17 @@ class Supervisor:
             LengthBytes(length=length, retained_bytes=retained)
             for length, retained in sorted(memory.retained_by_length.items())
         ]
+        clamps = Clamps.model_validate(asdict(memory.clamps)) if memory.clamps else None
+        gpus = self._gpus()
         self._agent.write_process_window(
             {
                 "resident_bytes": memory.resident_bytes,
                 "limit_bytes": memory.limit_bytes,
                 "flag_bytes": dict(memory.flag_bytes),
                 "lengths": lengths,
+                "clamps": clamps,
+                "gpus": gpus,
+                "power_w": gpu_readings.total_power_w(gpus),
             }
         )
 

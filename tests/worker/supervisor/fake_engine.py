@@ -17,6 +17,7 @@ from worker.engine.api import (
     RankEffective,
     StepParts,
 )
+from worker.engine.clamps import ClampSample
 from worker.prompts import Prompt
 
 PARTS = StepParts(
@@ -43,6 +44,7 @@ class FakeEngine:
         self.holds: dict[int, float] = {}  # seconds by which a step is held up
         self.prompts: list[Prompt] = []  # of every session and every change
         self.features: list[bytes] = []
+        self.clamps: ClampSample | None = None
         self._is_prompt_new = False
         self._num_failing_starts = num_failing_starts
         self._holds_flips = holds_flips
@@ -124,7 +126,7 @@ class FakeEngine:
     async def memory(self) -> MemorySample:
         return MemorySample(
             resident_bytes=1000, limit_bytes=None, flag_bytes={"fused_allreduce": 7},
-            retained_by_length={16: 100},
+            retained_by_length={16: 100}, clamps=self.clamps,
         )  # fmt: skip
 
     async def events(self) -> AsyncIterator[Event]:

@@ -14,12 +14,14 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from controlplane.contract.records import ProcessWindow, SessionEnded
+from controlplane.contract.telemetry import GpuReading
 from controlplane.contract.vocabulary import Outcome, Reason
 from tests.worker.agent import build
 from tests.worker.agent.build import FALLBACK, FAST, MemoryControlPlane, desired, experiment
 from tests.worker.supervisor.fake_engine import FakeEngine, FakeStartError
 from worker.agent.agent import Agent
 from worker.engine.api import FaultKind
+from worker.engine.clamps import ClampSample, HeadCount
 from worker.main.supervisor import Supervisor
 from worker.server.viewer_server import ViewerServer
 from worker.viewer import session
@@ -60,7 +62,11 @@ async def settled() -> None:
 
 @asynccontextmanager
 async def worker(
-    tmp_path: Path, *, engine: FakeEngine | None = None, **config: Any
+    tmp_path: Path,
+    *,
+    engine: FakeEngine | None = None,
+    gpus: list[GpuReading] | None = None,
+    **config: Any,
 ) -> AsyncIterator[Worker]:
     plane = MemoryControlPlane(desired())
     loop = asyncio.get_running_loop()
@@ -69,7 +75,7 @@ async def worker(
     with build.agent(tmp_path, plane=plane, clock=loop.time, **config) as agent:
         supervisor = Supervisor(
             engine, agent, length_bounds=(1, 48), window_s=0.01,
-            start_errors=(FakeStartError,), randomness=random.Random(1),
+            start_errors=(FakeStartError,), randomness=random.Random(1), gpus=lambda: gpus,
         )  # fmt: skip
         # The answer to the registration: before it, no record is sent.
         agent.on_desired(desired(0, FALLBACK))
@@ -273,6 +279,44 @@ def test_process_windows_tell_memory_and_lengths(tmp_path: Path) -> None:
     assert windows[0].resident_bytes == 1000
     assert windows[0].flag_bytes == {"fused_allreduce": 7}
     assert [(each.length, each.retained_bytes) for each in windows[0].lengths] == [(16, 100)]
+
+
+def test_process_windows_tell_steps_clamped_numbers_and_gpus(tmp_path: Path) -> None:
+    """Of the times the engine gives each chunk, and not of how it was paced to its viewer."""
+    engine = FakeEngine()
+    worst = HeadCount(block=1, head=2, num_keys=5, num_values=0)
+    engine.clamps = ClampSample(num_keys=7, num_values=1, worst=(worst,))
+    gpus = [GpuReading(index=0, power_w=600.0), GpuReading(index=1, power_w=12.5)]
+
+    async def scenario() -> Worker:
+        async with worker(tmp_path, engine=engine, gpus=gpus) as subject:
+            await subject.watch()
+            await subject.supervisor._write_process_window()
+        return subject
+
+    subject = asyncio.run(scenario())
+    (ended,) = subject.ended()
+    *_, window = [r for _, r in subject.plane.records if isinstance(r, ProcessWindow)]
+    assert window.steps is not None
+    assert window.steps.num_steps == ended.num_steps - 1  # the first has the first forward
+    assert window.steps.num_at_most[0] == window.steps.num_steps  # of 20 + 3 + 1 ms
+    assert window.steps.decoder_ms == 3 * window.steps.num_steps
+    assert window.clamps is not None
+    assert (window.clamps.num_keys, window.clamps.worst[0].head) == (7, 2)
+    assert (window.gpus, window.power_w) == (gpus, 612.5)
+
+
+def test_what_a_worker_cannot_know_is_not_in_its_process_windows(tmp_path: Path) -> None:
+    async def scenario() -> Worker:
+        async with worker(tmp_path, gpus=[GpuReading(index=0)]) as subject:
+            await subject.supervisor._write_process_window()
+        return subject
+
+    *_, window = [
+        r for _, r in asyncio.run(scenario()).plane.records if isinstance(r, ProcessWindow)
+    ]
+    assert (window.steps, window.clamps, window.power_w) == (None, None, None)
+    assert window.gpus == [GpuReading(index=0)]
 
 
 def test_a_second_viewer_is_refused_with_code_and_reason(tmp_path: Path) -> None:
