@@ -131,6 +131,20 @@ def test_the_last_steps_of_a_session_are_counted_when_the_next_has_begun(name: s
     assert total(monitor) == 3 * 2 * 3
 
 
+def test_what_is_known_stays_known_while_the_rest_is_under_way() -> None:
+    """Between two caches the counts would else fall, and rise again when the device comes."""
+    monitor, cache = Async(), Slow()
+    for _ in range(2):
+        cache.on_device_2BH += 1
+        monitor.stepped(cache)
+        cache.num_done = 1
+    assert total(monitor) == 12
+    monitor.stepped(Slow())
+    assert total(monitor) == 12  # the last copy is not there yet
+    cache.catch_up()
+    assert total(monitor) == 24
+
+
 acts = st.lists(st.sampled_from(["step", "step", "other", "none", "catch up", "ask"]), max_size=60)
 
 

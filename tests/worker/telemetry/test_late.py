@@ -47,6 +47,18 @@ def test_a_copy_that_is_under_way_is_never_read(num_behind: int, acts: list[str]
             assert (None if read is None else int(read)) == (expected if is_there else None)
 
 
+def test_a_device_that_stands_still_lets_nothing_through() -> None:
+    """The shortest case of the property above, which need not draw it."""
+    stream = Stream()
+    source = torch.zeros(1, dtype=torch.int64)
+    copies = LateCopies(source, new_event=stream.event)
+    copies.start()
+    copies.start()
+    assert copies.read() is None
+    stream.catch_up()
+    assert copies.read() is not None
+
+
 def test_what_was_read_does_not_change_with_the_next_copy() -> None:
     source = torch.zeros(1)
     copies = LateCopies(source)
