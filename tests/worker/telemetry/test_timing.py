@@ -173,6 +173,7 @@ def test_on_a_gpu_a_longer_product_takes_longer_and_nothing_waits() -> None:
         timer.end()
         timer.close()
         told += timer.late()
+    torch.cuda.set_sync_debug_mode("default")
     torch.cuda.current_stream().synchronize()
     told += timer.late()
     assert [timed.number for timed in told] == list(range(len(told)))
