@@ -266,7 +266,10 @@ def _typed_example(schema: Mapping[str, Any], whole: Mapping[str, Any], *, name:
     least = max(schema.get("minimum", 0), 1)
     made: dict[str, Callable[[], Any]] = {
         "object": lambda: _object_example(schema, whole),
-        "array": lambda: [_example(schema["items"], whole, name="")],
+        "array": lambda: [
+            _example(schema["items"], whole, name="")
+            for _ in range(max(1, schema.get("minItems", 1)))
+        ],
         "string": lambda: next(w for w in _WORDS if re.search(schema.get("pattern", ""), w)),
         "integer": lambda: int(least),
         "number": lambda: float(min(least, schema.get("maximum", 1))),
