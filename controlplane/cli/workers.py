@@ -15,6 +15,7 @@ from controlplane.cli.client import Json
 from controlplane.cli.fleets import FleetName
 from controlplane.cli.session import Session, action, query
 from controlplane.cli.upkeep import Note
+from controlplane.contract import vocabulary
 
 app = typer.Typer(help="See workers, and why each runs what it runs.")
 
@@ -46,7 +47,10 @@ def list_workers(session: Session, fleet: FleetName) -> None:
             (
                 output.unbroken(worker["name"]),
                 worker["hardware"],
-                _steered(worker),
+                # `worker show` has all.
+                vocabulary.steered(
+                    worker.get("effective_flags") or {}, worker.get("desired_flags") or {}
+                ),
                 worker.get("effective_generation"),
                 state_text(worker, now=now),
             )
@@ -191,12 +195,6 @@ def _layer_note(reason: Mapping[str, Json], fleet: str) -> Note | None:
             return Note(sentence="the fleet only observes", command=command)
         case _:
             return None
-
-
-def _steered(worker: Mapping[str, Json]) -> Mapping[str, str]:
-    """What it runs of the flags that it is told; `worker show` has all."""
-    told, runs = worker.get("desired_flags") or {}, worker.get("effective_flags") or {}
-    return {flag: variant for flag, variant in runs.items() if not told or flag in told}
 
 
 def _retained(flag_bytes: Mapping[str, Json] | None) -> Mapping[str, str]:

@@ -132,6 +132,16 @@ def counts_for_rate(streamed_s: float) -> bool:
     return _finite(streamed_s) >= LEAST_STREAMED_S
 
 
+def runs(effective: Mapping[str, str], asked: Mapping[str, str]) -> bool:
+    """Whether all of `asked` is effective; a build may have flags that nobody asks for."""
+    return all(effective.get(flag) == variant for flag, variant in asked.items())
+
+
+def steered(effective: Mapping[str, str], desired: Mapping[str, str]) -> dict[str, str]:
+    """What a worker runs of the flags that it is told; all of them before it is told any."""
+    return {flag: effective[flag] for flag in effective if not desired or flag in desired}
+
+
 def telling(sets: Sequence[Mapping[str, str]]) -> frozenset[str]:
     """The flags by which `sets` differ; all of them where nothing tells the sets apart."""
     names = {name for flags in sets for name in flags}

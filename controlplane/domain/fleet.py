@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from controlplane.contract import vocabulary
 from controlplane.domain.policy import Workers
 
 
@@ -85,13 +86,9 @@ class Worker:
         return (self.hardware, self.stack)
 
     def is_effective(self) -> bool:
-        """Whether every rank runs what is desired, as reported by this incarnation.
-
-        A build may have flags that the fleet does not steer; they say nothing here.
-        """
-        return self.effective_generation >= self.desired_generation and all(
-            self.effective_flags.get(flag) == variant
-            for flag, variant in self.desired_flags.items()
+        """Whether every rank runs what is desired, as reported by this incarnation."""
+        return self.effective_generation >= self.desired_generation and vocabulary.runs(
+            self.effective_flags, self.desired_flags
         )
 
     def is_reachable(self, *, now: datetime, within: timedelta) -> bool:
@@ -123,7 +120,7 @@ def is_eligible(worker: Worker, *, variants: Mapping[str, str], now: datetime) -
 
 def runs(worker: Worker, variants: Mapping[str, str]) -> bool:
     """Whether `worker` is reported to run each of `variants`."""
-    return all(worker.effective_flags.get(flag) == variant for flag, variant in variants.items())
+    return vocabulary.runs(worker.effective_flags, variants)
 
 
 def chosen_workers(

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
+from controlplane.contract import vocabulary
 from controlplane.domain.canary import TERMINAL
 from controlplane.domain.flag import Flag
 from controlplane.domain.fleet import REACHABLE_WITHIN
@@ -100,10 +101,8 @@ def _tested(conn: Connection) -> Mapping[str, Mapping[str, str]]:
 
 
 def _state(row: Row[Any], *, is_tripped: bool, now: datetime) -> State:
-    # A build may report flags that this fleet has not put into its catalogue.
-    is_settled = row.effective_generation >= row.desired_generation and all(
-        row.effective_flags.get(flag) == variant
-        for flag, variant in (row.desired_flags or {}).items()
+    is_settled = row.effective_generation >= row.desired_generation and vocabulary.runs(
+        row.effective_flags, row.desired_flags or {}
     )
     holds = {
         State.QUARANTINED: row.is_quarantined,

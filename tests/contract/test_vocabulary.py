@@ -207,3 +207,19 @@ def test_sets_of_flags_are_told_apart_by_those_that_differ(
 ) -> None:
     """A worker has many flags; a table of what sessions ran has room for few."""
     assert vocabulary.telling(sets) == telling
+
+
+def test_a_build_with_flags_that_nobody_asks_for_runs_what_is_asked() -> None:
+    """Nothing is asked of it by a fleet that steers nothing."""
+    effective = {"a": "1", "b": "2"}
+    assert vocabulary.runs(effective, {"a": "1"})
+    assert vocabulary.runs(effective, {})
+    assert not vocabulary.runs(effective, {"a": "2"})
+    assert not vocabulary.runs(effective, {"a": "1", "c": "1"})
+
+
+def test_of_what_a_worker_runs_the_flags_that_it_is_told_are_shown() -> None:
+    """And all of them before it is told any."""
+    effective = {"a": "1", "b": "2"}
+    assert vocabulary.steered(effective, {"b": "3", "c": "1"}) == {"b": "2"}
+    assert vocabulary.steered(effective, {}) == effective

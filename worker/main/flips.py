@@ -7,6 +7,7 @@ generation, so the numbers are our own, and each is translated back to the gener
 import asyncio
 from collections.abc import Mapping
 
+from controlplane.contract import vocabulary
 from controlplane.contract.messages import RankReport
 from worker.agent.intent import Wanted
 from worker.engine.api import Effective, Engine, FlagsRefused
@@ -88,6 +89,4 @@ class Flips:
 
     def _runs(self, flags: Mapping[str, str]) -> bool:
         """Whether every rank runs `flags`; a probe names only those it tries."""
-        return bool(self._effective) and all(
-            self._effective.get(flag) == variant for flag, variant in flags.items()
-        )
+        return bool(self._effective) and vocabulary.runs(self._effective, flags)

@@ -6,6 +6,7 @@ from typing import Final
 
 from controlplane.cli.client import Client, Json
 from controlplane.cli.demo.story import CanarySeen, ExposedSeen, GateSeen, Snapshot, WorkerSeen
+from controlplane.contract import vocabulary
 
 FLEET: Final = "demo"
 FLAG: Final = "fused_allreduce"
@@ -25,12 +26,12 @@ def worker_of(answer: Mapping[str, Json]) -> WorkerSeen:
     effective, desired = answer["effective_flags"], answer["desired_flags"]
     return WorkerSeen(
         name=answer["name"],
-        flags={flag: effective[flag] for flag in effective if flag in desired or not desired},
+        flags=vocabulary.steered(effective, desired),
         generation=answer["effective_generation"],
         desired_generation=answer["desired_generation"],
         is_effective=(
             answer["effective_generation"] >= answer["desired_generation"]
-            and all(effective.get(flag) == variant for flag, variant in desired.items())
+            and vocabulary.runs(effective, desired)
         ),
         is_healthy=not (
             answer.get("trip") or answer.get("is_cordoned") or answer.get("is_quarantined")

@@ -214,7 +214,10 @@ def _tile(
     serving = next((one for one in sessions if one.outcome is None), None)
     return TileView(
         name=worker.name,
-        path=_steered(worker),
+        # A build has others, the worker's own page shows them.
+        path=tuple(
+            sorted(vocabulary.steered(worker.effective_flags, worker.desired_flags).items())
+        ),
         state=state,
         fps=words.fps(rated.fps if rated else None),
         is_slow=bool(rated and rated.fps is not None and vocabulary.is_slow(rated.fps)),
@@ -222,13 +225,6 @@ def _tile(
         is_canary=bool(serving and serving.arm == vocabulary.ARM_CANARY),
         chart=charts.sessions(sessions[:40], is_canary=False, height=56),
     )
-
-
-def _steered(worker: Worker) -> tuple[tuple[str, str], ...]:
-    """What it runs of the flags that it is told; a build has others, its own page shows them."""
-    runs = sorted(worker.effective_flags.items())
-    told = worker.desired_flags
-    return tuple((flag, variant) for flag, variant in runs if not told or flag in told)
 
 
 def _serving(one: SessionView | None, worker: Worker, *, now: datetime) -> str:

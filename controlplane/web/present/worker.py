@@ -131,10 +131,8 @@ def _answer(page: WorkerPage, *, now: datetime) -> Answer:
         return Answer(tone=Tone.BAD, word="Look at it", why=f"{state.word}: {state.why}")
     if state.tone is Tone.WATCH:
         return Answer(tone=Tone.WATCH, word=state.word.capitalize(), why=state.why)
-    told = page.worker.desired_flags
-    runs = words.flags(
-        {f: v for f, v in page.worker.effective_flags.items() if not told or f in told}
-    )
+    steered = vocabulary.steered(page.worker.effective_flags, page.worker.desired_flags)
+    runs = words.flags(steered)
     return Answer(tone=Tone.GOOD, word="Safe", why=f"in service; every rank runs {runs}")
 
 
