@@ -6,6 +6,9 @@ top; `reset_period` is above the window, so a key is turned back at most once in
 """
 
 from dataclasses import dataclass, replace
+from typing import Self
+
+from worker.config import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +20,11 @@ class RingCursor:
     num_frames: int = 0  # written so far
     position: int = 0  # in time, of the next frame; below `reset_period + window`
     shift: int = 0  # by how much the kept keys must be turned back before the next frame
+
+    @classmethod
+    def begun(cls, model: ModelConfig) -> Self:
+        """Before the first frame of a cache."""
+        return cls(window=model.window, reset_period=model.reset_period)
 
     @property
     def slot(self) -> int:

@@ -41,7 +41,7 @@ class PlannedSession:
             seed=seed,
             prompt=prompt,
             credits=num_ahead,
-            cursor=RingCursor(window=model.window, reset_period=model.reset_period),
+            cursor=RingCursor.begun(model),
         )
 
     @classmethod

@@ -90,15 +90,12 @@ class Runtime:
 
         Raises: PeerLostError; SelfTestError or RuntimeError if a variant does not work here.
         """
-        allowed = flag_registry.FUSED_ALLREDUCE.allowed(
-            has_demo_variants=self.config.has_demo_variants
-        )
-        for variant in allowed:
+        for variant in self._allowed(flag_registry.FUSED_ALLREDUCE):
             self._must(self._switch.prepare(variant))
         for kv_cache in KvCache:
             chosen = replace(self._chosen, kv_cache=kv_cache)
-            for pre_attention in PRE_ATTENTION.values():
-                self._must(self._unproven(replace(chosen, pre_attention=pre_attention)))
+            for form in self._allowed(flag_registry.PRE_ATTENTION):
+                self._must(self._unproven(replace(chosen, pre_attention=PRE_ATTENTION[form])))
             self._rehearse(chosen)
         self._must(self._prepared(flags))
         self._commit(flags)
@@ -169,10 +166,9 @@ class Runtime:
             return refusal
         if must_fail:
             return f"rank {self.rank} was told not to prepare {chosen.name}"
+        # Every set was tried at the start: a flip in the middle of a stream has nothing to prove.
         reason = self._proofs.refusal(flags)
-        if reason:
-            return f"rank {self.rank}: {reason}"
-        return self._unproven(chosen)
+        return reason and f"rank {self.rank}: {reason}"
 
     def _unproven(self, chosen: Chosen) -> str:
         """Why this rank cannot run the cache of `chosen`, or nothing."""
@@ -252,10 +248,8 @@ class Runtime:
         ]
 
     def _cursor(self, plan: StepPlan) -> RingCursor:
-        model = self.config.model
-        return RingCursor(
-            window=model.window,
-            reset_period=model.reset_period,
+        return replace(
+            RingCursor.begun(self.config.model),
             num_frames=plan.frame,
             position=plan.position,
             shift=plan.shift,
@@ -286,6 +280,9 @@ class Runtime:
             session.step(cells, cursor, reduce=self._switch.current)
             self.line.beat()
         self._switch.current.hold_step(float("inf"))
+
+    def _allowed(self, flag: flag_registry.Flag) -> tuple[str, ...]:
+        return flag.allowed(has_demo_variants=self.config.has_demo_variants)
 
     def _must(self, refusal: str) -> None:
         if refusal:

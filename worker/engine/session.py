@@ -183,7 +183,7 @@ class SessionCompute:
         return fresh_format, fresh
 
     def _replay(self, cache: KeyValueCache, *, reduce: Reduce) -> None:
-        start = RingCursor(window=self._model.window, reset_period=self._model.reset_period)
+        start = RingCursor.begun(self._model)
         for number, seen in enumerate(self._seen):
             cursor = replace(start, num_frames=number, position=number)
             self._transformer.replay(

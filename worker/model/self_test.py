@@ -4,13 +4,12 @@ One forward is not enough: a write that the compiler has dropped is missed by th
 graph that fits only one call fails the second. So: fill, wrap and reset, with no new graph.
 """
 
-# ruff: noqa: N803, N806 - shape suffixes in names; the legend is in `worker.model.transformer`
+# ruff: noqa: N806 - shape suffixes in names; the legend is in `worker.model.transformer`
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that everybody knows
 from torch import Tensor
 
 from worker.cache import reset, variants
@@ -19,7 +18,7 @@ from worker.cache.ring import RingCursor, advanced
 from worker.cache.variants import KvCache
 from worker.config import ModelConfig
 from worker.model.execution import EAGER, Execution
-from worker.model.transformer import Transformer
+from worker.model.transformer import OwnPart, Transformer
 from worker.model.weights import Weights
 from worker.ops.pre_attention import PreAttention
 
@@ -53,14 +52,6 @@ class Subject:
             model=replace(self.model, num_blocks=1),
             weights=replace(self.weights, blocks=self.weights.blocks[:1]),
         )
-
-
-class _OwnPart:
-    """No sum: each rank tests itself, so that one that fails holds up no other."""
-
-    def product(self, joined_TK: Tensor, weight_DK: Tensor, *, is_first_forward: bool) -> Tensor:
-        del is_first_forward
-        return F.linear(joined_TK, weight_DK)
 
 
 def check(subject: Subject, kv_cache: KvCache, *, pre_attention: PreAttention, name: str) -> None:
@@ -103,7 +94,7 @@ def _life(subject: Subject, kv_cache: KvCache, pre_attention: PreAttention) -> I
     begun = variants.new(KvCache.WRITE_TIME_BF16, model, num_heads=transformer.num_heads)
     length = min(_PREFIX, model.first_forward_bounds[1])
     prompt_LD = torch.randn((length, model.width), generator=generator)
-    transformer.first_forward(prompt_LD, begun, reduce=_OwnPart())
+    transformer.first_forward(prompt_LD, begun, reduce=OwnPart())
     cache, _ = variants.flipped(begun, kv_cache, model, pre_attention=pre_attention)
     cursor = RingCursor(window=model.window, reset_period=model.window + 1)
     for step in range(model.window + 3):
@@ -112,5 +103,5 @@ def _life(subject: Subject, kv_cache: KvCache, pre_attention: PreAttention) -> I
         noise_GC = torch.randn(
             (model.grid[0] * model.grid[1], model.latent_channels), generator=generator
         )
-        yield transformer.denoised(noise_GC, cache, cursor, reduce=_OwnPart()).latent_GC
+        yield transformer.denoised(noise_GC, cache, cursor, reduce=OwnPart()).latent_GC
         cursor = advanced(cursor)

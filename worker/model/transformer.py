@@ -36,6 +36,15 @@ class Reduce(Protocol):
         ...
 
 
+class OwnPart:
+    """No sum: what this rank has is taken for the whole, as on one rank or in a trial of one."""
+
+    def product(self, joined_TK: Tensor, weight_DK: Tensor, *, is_first_forward: bool) -> Tensor:
+        """total_TD."""
+        del is_first_forward
+        return F.linear(joined_TK, weight_DK)
+
+
 class Attend(Protocol):
     """Attention of the new tokens of one block over all that the forward may see."""
 

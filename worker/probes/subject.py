@@ -4,14 +4,13 @@ The model has the heads of its preset (head width, split of the turn, element of
 few of them, so that a whole cycle of resets takes seconds.
 """
 
-# ruff: noqa: N803, N806 - shape suffixes in names; the legend is in `worker.model.transformer`
+# ruff: noqa: N806 - shape suffixes in names; the legend is in `worker.model.transformer`
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that everybody knows
 from torch import Tensor
 
 from worker.cache.ring import RingCursor, advanced
@@ -20,7 +19,7 @@ from worker.engine.noise import Noise
 from worker.engine.session import Chosen, SessionCompute
 from worker.model import weights
 from worker.model.execution import EAGER, Execution
-from worker.model.transformer import Reduce, Transformer
+from worker.model.transformer import OwnPart, Reduce, Transformer
 from worker.model.weights import Weights
 from worker.shapes import FULL_MODEL
 
@@ -46,15 +45,6 @@ MODELS: Mapping[str, ModelConfig] = {
 }
 
 
-class Alone:
-    """The output product of a model that is not split: there is nothing to sum."""
-
-    def product(self, joined_TK: Tensor, weight_DK: Tensor, *, is_first_forward: bool) -> Tensor:
-        """total_TD."""
-        del is_first_forward
-        return F.linear(joined_TK, weight_DK)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """A model under flags, and how its sessions are begun."""
@@ -63,7 +53,7 @@ class Subject:
     flags: Mapping[str, str]  # a full set
     chosen_of: Callable[[Mapping[str, str]], Chosen] = Chosen.of
     session: type[SessionCompute] = SessionCompute
-    reduce: Reduce = field(default_factory=Alone)
+    reduce: Reduce = field(default_factory=OwnPart)
     execution: Execution = EAGER
 
 
@@ -76,7 +66,7 @@ class Drive:
         """Run the first forward over `length` prompt tokens; `flags`: other than the subject's."""
         model = subject.model
         self._subject, self._seed, self._noise = subject, seed, Noise()
-        self.cursor = RingCursor(window=model.window, reset_period=model.reset_period)
+        self.cursor = RingCursor.begun(model)
         with torch.inference_mode():
             self._session = subject.session(
                 Transformer(
