@@ -4,7 +4,7 @@ The seam between `worker.main` (no torch, keeps the promises to the control plan
 that compute. Nothing here knows how ranks are launched or what a flag does.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -149,7 +149,7 @@ class Engine(Protocol):
         seed: int,
         prompt_seed: int | None = None,
         survives: bool = False,
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         """Run a session and yield its chunks in order, at most three ahead of the consumer.
 
         `first_forward_length` is in tokens, within the bounds of the configuration. Closing the

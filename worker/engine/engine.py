@@ -270,7 +270,7 @@ class LocalEngine:
     def _heard(self, index: int, message: Message) -> None:
         match message.kind:
             case reports.READY:
-                self._ready[index] = _rank_effective(message.fields) if message.fields else None
+                self._ready[index] = RankEffective(**message.fields) if message.fields else None
                 if len(self._ready) == self._num_processes and self._started:
                     self._started.set_result(None)
             case reports.LOADING:
@@ -279,7 +279,7 @@ class LocalEngine:
                 if self._session:
                     self._session.deliver(message)
             case reports.EFFECTIVE:
-                self._arrived(_rank_effective(message.fields))
+                self._arrived(RankEffective(**message.fields))
             case reports.REFUSED:
                 fields = message.fields
                 self._refuse(
@@ -343,8 +343,7 @@ class LocalEngine:
 
     async def _fail(self, index: int, report: FaultReport) -> None:
         """Kill the group, tell the fault, then end the session's stream: in this order."""
-        group, self._group = self._group, None
-        statuses = await group.end(self._server) if group else {}
+        statuses = await self._end_group()
         name = wiring.name(index, num_ranks=self._config.num_ranks)
         kind = FaultKind.RANK_HUNG if report.kind == reports.PEER_LOST else FaultKind(report.kind)
         status = process_group.ending(statuses.get(name))
@@ -367,11 +366,11 @@ class LocalEngine:
         await self._end_group()
         self._end_stream()
 
-    async def _end_group(self) -> None:
+    async def _end_group(self) -> Mapping[str, int]:
+        """Returns: how each process of it had ended, by name."""
         self._is_up = False
         group, self._group = self._group, None
-        if group:
-            await group.end(self._server)
+        return await group.end(self._server) if group else {}
 
     def _end_stream(self) -> None:
         if self._session:
@@ -397,7 +396,3 @@ def _check_seed(seed: int) -> None:
     if not 0 <= seed < 2**63:
         message = f"seed is {seed}; allowed: 0 to 2**63 - 1"
         raise ValueError(message)
-
-
-def _rank_effective(fields: Mapping[str, Any]) -> RankEffective:
-    return RankEffective(**fields)

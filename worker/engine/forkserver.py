@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from worker import config as worker_config
 from worker.config import WorkerConfig
 from worker.engine import lifeline, role, wiring
-from worker.engine.proofs import Proofs
+from worker.engine.proven_checkpoints import ProvenCheckpoints
 from worker.model.checkpoint import Checkpoint
 from worker.model.manifest import CheckpointError
 from worker.parallel import slots
@@ -51,7 +51,7 @@ class ForkServer:
         self._control = control
         self._assembly = Assembly()
         self._groups: dict[int, dict[str, int]] = {}
-        self._proofs = Proofs()
+        self._checkpoints = ProvenCheckpoints()
 
     def serve(self) -> None:
         """Answer requests until the supervisor has gone."""
@@ -94,7 +94,7 @@ class ForkServer:
 
         config = worker_config.from_fields(fields["config"])
         try:
-            found = self._proofs.prove(config, on_progress=on_progress)
+            found = self._checkpoints.prove(config, on_progress=on_progress)
         except CheckpointError as error:
             return {"refusal": [error.key, repr(error.value), error.allowed]}
         return {"digest": found.digest}
@@ -103,7 +103,7 @@ class ForkServer:
         config = worker_config.from_fields(fields["config"])
         proven: Checkpoint | None = None
         if config.checkpoint:
-            proven = self._proofs.of(config)
+            proven = self._checkpoints.of(config)
             if proven is None:  # this server is younger than the proof that was given
                 for end in fds:
                     os.close(end)

@@ -6,11 +6,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from worker import config as worker_config
 from worker.config import WorkerConfig
+from worker.model import manifest
 from worker.parallel import channel
 from worker.parallel.channel import Assembly, Message
 
@@ -26,7 +27,6 @@ _ENVIRONMENT = {
     "PYTHONWARNINGS": "ignore::UserWarning",  # torch without numpy warns at import; we need none
 }
 
-OnProgress = Callable[[int, int], None]  # bytes done, bytes in all
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class ForkServerClient:
         fds: list[int],
         *,
         timeout_s: float,
-        on_progress: OnProgress | None = None,
+        on_progress: manifest.Progress | None = None,
     ) -> Mapping[str, Any]:
         assert self._control is not None, "the fork server does not run"
         self._num_requests += 1
@@ -182,7 +182,7 @@ class ForkServerClient:
         return await self._answer(self._num_requests, timeout_s=timeout_s, on_progress=on_progress)
 
     async def _answer(
-        self, number: int, *, timeout_s: float, on_progress: OnProgress | None = None
+        self, number: int, *, timeout_s: float, on_progress: manifest.Progress | None = None
     ) -> Mapping[str, Any]:
         """The answer to request `number`; one that was given up may have left its own unread.
 
@@ -220,23 +220,18 @@ class ForkServerClient:
             await _reaped(server)
 
 
-def _logged(folder: str) -> OnProgress:
+def _logged(folder: str) -> manifest.Progress:
     """Logs how far the reading of `folder` is, at every twentieth."""
-    last_percent = 0
 
-    def on_progress(done: int, total: int) -> None:
-        nonlocal last_percent
-        percent = 100 * done // total
-        if percent >= last_percent + _PERCENT_A_LINE:
-            last_percent = percent
-            logger.info(
-                "checkpoint_being_verified folder=%s mib=%d percent=%d",
-                folder,
-                done // worker_config.MIB,
-                percent,
-            )
+    def told(done: int, total: int) -> None:
+        logger.info(
+            "checkpoint_being_verified folder=%s mib=%d percent=%d",
+            folder,
+            done // worker_config.MIB,
+            100 * done // total,
+        )
 
-    return on_progress
+    return manifest.by_percent(_PERCENT_A_LINE, told)
 
 
 async def _reaped(server: "subprocess.Popen[bytes]") -> None:

@@ -59,10 +59,9 @@ class Stream:
     def steering(self) -> dict[str, Any]:
         """What the leader has not been told yet, which then counts as told; as JSON values."""
         prompt = None if self._is_prompt_told else asdict(self.prompt)
-        is_due = self.features is not None and not self._are_features_told
-        features = self.features.hex() if self.features and is_due else None
+        features = None if self._are_features_told else self.features
         self._is_prompt_told = self._are_features_told = True
-        return {"prompt": prompt, "features": features}
+        return {"prompt": prompt, "features": features and features.hex()}
 
     def deliver(self, message: Message) -> None:
         """Queue the chunk in `message`; one of an earlier session is dropped."""

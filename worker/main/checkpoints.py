@@ -78,13 +78,7 @@ def _contents(folder: Path, found: Manifest, digest: str) -> Contents:
 
 
 def _told(say: Say) -> manifest.Progress:
-    last_percent = 0
+    def told(done: int, total: int) -> None:
+        say(f"read {done // MIB} of {total // MIB} MiB ({100 * done // total} %)")
 
-    def on_progress(done: int, total: int) -> None:
-        nonlocal last_percent
-        percent = 100 * done // total
-        if percent >= last_percent + _PERCENT_A_LINE:
-            last_percent = percent
-            say(f"read {done // MIB} of {total // MIB} MiB ({percent} %)")
-
-    return on_progress
+    return manifest.by_percent(_PERCENT_A_LINE, told)

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
-from typing import cast
 
 from controlplane.contract.records import SessionEnded
 from controlplane.contract.vocabulary import Outcome, Reason
@@ -59,15 +58,15 @@ class EnginePerformance:
 
     def chunks(self) -> AbstractAsyncContextManager[AsyncIterator[Chunk]]:
         """The chunks in order; leaving the context frees the engine."""
-        chunks = self._engine.chunks(
-            self._session.id,
-            first_forward_length=self._prompt.num_tokens,
-            seed=self._seed,
-            prompt_seed=self._prompt.seed,
-            survives=True,
+        return aclosing(
+            self._engine.chunks(
+                self._session.id,
+                first_forward_length=self._prompt.num_tokens,
+                seed=self._seed,
+                prompt_seed=self._prompt.seed,
+                survives=True,
+            )
         )
-        # The port says iterator; closing it is part of its contract, so it is a generator.
-        return aclosing(cast("_Closable", chunks))
 
     def change_prompt(self, text: str) -> None:
         """Another prompt from the next step that is planned."""
@@ -136,11 +135,3 @@ class EnginePerformance:
                 await self._has_fault.wait()
         except TimeoutError:
             return
-
-
-class _Closable(AsyncIterator[Chunk]):
-    """An iterator of chunks that can be closed."""
-
-    async def aclose(self) -> None:
-        """End the session on the engine."""
-        raise NotImplementedError

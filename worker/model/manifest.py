@@ -109,6 +109,20 @@ def read(folder: Path) -> tuple[Manifest, str]:
     return manifest, hashlib.sha256(content).hexdigest()
 
 
+def by_percent(step: int, told: Progress) -> Progress:
+    """Progress that is passed on to `told` once for each further `step` percent."""
+    last_percent = 0
+
+    def on_progress(done: int, total: int) -> None:
+        nonlocal last_percent
+        percent = 100 * done // total
+        if percent >= last_percent + step:
+            last_percent = percent
+            told(done, total)
+
+    return on_progress
+
+
 def verified(
     folder: Path, manifest: Manifest, *, on_progress: Progress | None = None
 ) -> dict[str, Identity]:

@@ -12,10 +12,10 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from worker.parallel.plan import FEATURE_BYTES
+from worker import features
 
 # Session, step, prompt seed, prompt length, features, checksum.
-_HEADER = struct.Struct(f"<IIQI{FEATURE_BYTES}sI")
+_HEADER = struct.Struct(f"<IIQI{features.NUM_BYTES}sI")
 _NO_CHECKSUM = _HEADER.size - 4
 
 

@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass
 from enum import IntEnum
 
-FEATURE_BYTES = 32
+from worker import features
 
 
 class Action(IntEnum):
@@ -51,14 +51,14 @@ class StepPlan:
     frame: int = 0  # number of the frame to be written, since the cache was begun
     position: int = 0  # in time, of that frame
     shift: int = 0  # by how much the kept keys are turned back before this step
-    features: bytes = bytes(FEATURE_BYTES)  # what drives this chunk: int8, audio then control
+    features: bytes = features.NONE  # what drives this chunk: int8, audio then control
 
 
 class PlanError(Exception):
     """This rank's view of the plan and rank 0's do not agree."""
 
 
-_BODY = struct.Struct(f"<IQBBQ8sIIIQQ?III{FEATURE_BYTES}s")
+_BODY = struct.Struct(f"<IQBBQ8sIIIQQ?III{features.NUM_BYTES}s")
 _CHECKSUM = struct.Struct("<I")
 
 

@@ -9,12 +9,12 @@ cache over as well would undo the very reset and write that are to be judged.
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from worker import flags as flag_registry
-from worker.cache.contents import Contents, Tokens
+from worker.cache.contents import Contents
 from worker.cache.reset import PositionReset
 from worker.probes import bounds, check
 from worker.probes.bounds import Phase
@@ -109,11 +109,11 @@ def _kept(subject: Subject, *, name: str, seed: int) -> Check:
     tried = Drive(subject, seed=seed, length=PROMPT_LENGTH)
     is_rebuilt = subject.flags[flag_registry.POSITION_RESET.name] == PositionReset.REBUILD
     num_off = num_held = 0
-    before = _copied(tried.session.contents())
+    before = tried.session.contents()
     for _ in _life(subject):
         is_reset, was = tried.cursor.shift > 0, tried.session.format
         tried.step()
-        after = _copied(tried.session.contents())
+        after = tried.session.contents()
         # A conversion and a rebuild promise bounds, not bits.
         if tried.session.format is was and not (is_reset and is_rebuilt):
             first_channel = subject.model.rope_split[0] if is_reset else 0
@@ -122,19 +122,6 @@ def _kept(subject: Subject, *, name: str, seed: int) -> Check:
         before = after
     detail = f"E0, numbers of kept frames and of the prefix that changed in {num_held} steps"
     return check.held(f"numerics/{name}/kept", num_off, bound=0, detail=detail)
-
-
-def _copied(contents: Contents) -> Contents:
-    """The next step writes over what this one sees."""
-    return replace(
-        contents,
-        prefix=_copied_tokens(contents.prefix),
-        frames=tuple(map(_copied_tokens, contents.frames)),
-    )
-
-
-def _copied_tokens(tokens: Tokens) -> Tokens:
-    return Tokens(k_BHTD=tokens.k_BHTD.clone(), v_BHTD=tokens.v_BHTD.clone())
 
 
 def _num_changed(before: Contents, after: Contents, *, first_channel: int) -> int:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import Protocol
 
 from controlplane.contract import vocabulary
-from worker.engine.api import Chunk, Engine, Flags
+from worker.engine.api import Engine, Flags
 
 # The first forward and a steady step: what a kernel keeps for a length is there after the first.
 NUM_CHUNKS = 2
@@ -94,8 +94,7 @@ async def _run_length(engine: Engine, trial: Trial, length: int) -> bool:
         f"{trial.id}-{length}"[:64], first_forward_length=length, seed=trial.seed
     )
     num_chunks = 0
-    # The port says iterator; closing it is part of its contract, so it is a generator.
-    async with aclosing(cast("_Closable", stream)) as chunks:
+    async with aclosing(stream) as chunks:
         async for _ in chunks:
             num_chunks += 1
             if num_chunks == NUM_CHUNKS:
@@ -105,14 +104,3 @@ async def _run_length(engine: Engine, trial: Trial, length: int) -> bool:
 
 async def _flag_bytes(engine: Engine, flag: str) -> int:
     return (await engine.memory()).flag_bytes.get(flag, 0)
-
-
-class _Closable(Protocol):
-    """An iterator of chunks that can be closed."""
-
-    def __aiter__(self) -> "_Closable": ...
-
-    async def __anext__(self) -> Chunk: ...
-
-    async def aclose(self) -> None:
-        """End the session on the engine."""

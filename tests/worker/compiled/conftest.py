@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-with warnings.catch_warnings():
-    # Without numpy torch warns once when it is imported; every other warning stays an error.
-    warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)
-    import torch
-    import torch._dynamo
+from tests.worker import tensors  # noqa: F401 - what it does at its import
+from tests.worker.graphs import no_compiled_code_is_handed_on
 
-torch.set_num_threads(1)
+__all__ = ["compiler_folder", "no_compiled_code_is_handed_on"]
 
 
 @pytest.fixture(scope="session")
@@ -27,12 +24,10 @@ def compiler_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_compiled_code_is_handed_on() -> Iterator[None]:
-    """Graphs are kept by code object: without this, tests would share one recompile limit."""
+def _the_folder_of_a_test_is_its_own() -> Iterator[None]:
+    """The compiler reads it from the environment, where it stays."""
     held = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
-    torch._dynamo.reset()
     yield
-    torch._dynamo.reset()
     os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
     if held is not None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = held

@@ -1,7 +1,7 @@
 """Real groups of processes for the tests, forked from one server that imports torch once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -88,13 +88,13 @@ def taken() -> Taken:
     async def taken(
         engine: LocalEngine, number: int, *, length: int = 5, seed: int = 11, name: str = "session"
     ) -> list[Chunk]:
-        chunks: AsyncIterator[Chunk] = engine.chunks(name, first_forward_length=length, seed=seed)
+        chunks = engine.chunks(name, first_forward_length=length, seed=seed)
         got = []
         async for chunk in chunks:
             got.append(chunk)
             if len(got) == number:
                 break
-        await chunks.aclose()  # type: ignore[attr-defined]  # an async generator
+        await chunks.aclose()
         return got
 
     return taken

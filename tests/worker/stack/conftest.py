@@ -1,10 +1,3 @@
-"""Tensors in the process of the tests: one thread, and the one warning of an import kept quiet."""
+"""Tensors in the process of the tests."""
 
-import warnings
-
-with warnings.catch_warnings():
-    # Without numpy torch warns once when it is imported; every other warning stays an error.
-    warnings.filterwarnings("ignore", "Failed to initialize NumPy", UserWarning)
-    import torch
-
-torch.set_num_threads(1)
+from tests.worker import tensors  # noqa: F401 - what it does at its import

@@ -20,7 +20,7 @@ PROGRESS_PERIOD_S = 0.5
 _Key = tuple[str, str | None, ModelFacts]
 
 
-class Proofs:
+class ProvenCheckpoints:
     """What is proven, by folder, digest and shape."""
 
     def __init__(self) -> None:
