@@ -1,5 +1,6 @@
 """Another prompt, audio and control under a running session of real processes."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -33,12 +34,22 @@ async def steered(engine: LocalEngine, says: Mapping[int, Say], *, number: int) 
     got = []
     async for chunk in chunks:
         got.append(chunk)
+        await _all_computed(engine)
         if say := says.get(chunk.step):
             engine.steer("session", prompt=say.prompt, features=say.features)
         if len(got) == number:
             break
     await chunks.aclose()
     return got
+
+
+async def _all_computed(engine: LocalEngine) -> None:
+    """Until every step is there that the consumer had room for; else the next may not be planned.
+
+    What is said then takes effect at one step, however slow the ranks are beside other work.
+    """
+    while engine._session and engine._session.chunks.qsize() < AHEAD - 1:  # noqa: ASYNC110 - the queue has no such event
+        await asyncio.sleep(0.001)
 
 
 def video(chunks: list[Chunk]) -> list[tuple[bytes, ...]]:
